@@ -15,11 +15,11 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel test test-full test-cluster test-seeds lint format demo demo-small docs generate clean help rooms mutate
+.PHONY: build panel test test-full test-cluster test-seeds sanitize lint format demo demo-small docs generate clean help rooms mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks
 
 help:
-	@echo "make build | panel | test | test-full | test-cluster | test-seeds | lint | format | demo | demo-small | docs | generate"
+	@echo "make build | panel | test | test-full | test-cluster | test-seeds | sanitize | lint | format | demo | demo-small | docs | generate"
 	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
@@ -68,8 +68,10 @@ test-full: $(READY) $(VENV)/.ready-for-charts
 	$(PYTEST) -m "($(FULL)) and not alone" $(PYTEST_ARGS)
 	$(PY) -m pytest -m "($(FULL)) and alone" $(PYTEST_ARGS)
 
-# With real services, which the machine must have: what is missing fails, with its name. Minutes, as root.
-test-cluster: build
+# With services of the machine itself, such as containers, which have to be installed: a test says what
+# is missing, and fails. As root. One after the other: each takes the machine's memory and network.
+test-cluster: $(READY)
+	@$(MAKE) --no-print-directory $(JOBS) build
 	$(PY) -m pytest -m cluster tests/cluster $(PYTEST_ARGS)
 
 # The random tests with new examples, round after round: after a change of what they test, and before a
@@ -78,6 +80,13 @@ ROUNDS ?= 5
 test-seeds: build
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; \
 	  GPUSHARE_FRESH_SEEDS=1 $(PYTEST) -m "(hypothesis or seeded) and not gpu" $(PYTEST_ARGS) || exit 1; done
+
+# Random hand-overs under the sanitizers, a thousand with each: after a change of the hook or of the
+# simulated driver, and before a release. Half an hour on two slow cores.
+SANITIZED_STEPS ?= 1000
+sanitize: build
+	GPUSHARE_CHAOS_STEPS=$(SANITIZED_STEPS) $(PY) -m pytest -n $(CORES) tests/end_to_end/test_random_handovers.py \
+	  -k under_a_sanitizer $(PYTEST_ARGS)
 
 $(VENV)/.ready-for-lint: $(READY)
 	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,lint]'

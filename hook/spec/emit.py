@@ -200,7 +200,8 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
         lines.append(f"    const struct gate_call call = {{{call}}};")
     lines += [f"    {line}" for line in first]
     if rule.room is not None:
-        lines.append(f"    if (OUT_OF_MEMORY(result) && {rule.room}) {{")
+        room = _with_first(rule.room, entry)
+        lines.append(f"    if (OUT_OF_MEMORY(result) && {room}) {{")
         lines += [f"        {line}" for line in again]
         lines.append("    }")
     if rule.after is not None:

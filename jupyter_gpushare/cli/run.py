@@ -18,11 +18,11 @@ from jupyter_gpushare.kernel.environment import (
     SOCKET,
     TOKEN,
     LibraryMissing,
-    library_path,
     tenant_environment,
     wish_of,
     without_gpushare,
 )
+from jupyter_gpushare.kernel.loadable import loadable_library
 
 from .child import CannotStart, Child
 from .errors import UsageError
@@ -72,7 +72,7 @@ def perform(arguments: argparse.Namespace) -> int:
     if os.environ.get(TOKEN) and os.environ.get(SOCKET):
         return _run(command, os.environ)
     try:
-        library = library_path()
+        library = loadable_library()
     except LibraryMissing as problem:
         return _run_unshared(command, str(problem))
     client = client_of(arguments)

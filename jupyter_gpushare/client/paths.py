@@ -1,5 +1,5 @@
-"""Where the scheduler's sockets lie, and as whom to speak to it. The scheduler itself asks here
-too, so that both agree."""
+"""Where the scheduler's sockets and the hook lie, and as whom to speak to it. The scheduler itself
+asks here too, so that both agree."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ SOCKET_PATH_BYTES_MAX = 107
 """Nobody can connect to a longer one (unix(7))."""
 RUNTIME_DIR = "GPUSHARE_RUNTIME_DIR"
 SCHEDULER_UID = "GPUSHARE_SCHEDULER_UID"
+LIBRARY = "GPUSHARE_LIBRARY"
+"""Another library of the hook than the one that this package has."""
+LIBRARY_NAME = "libgpushare.so"
+PACKAGED_LIBRARY = Path(__file__).parent.parent / "lib" / LIBRARY_NAME
 HUB_TOKEN = "JUPYTERHUB_API_TOKEN"
 WITHOUT_HUB = "GPUSHARE_WITHOUT_HUB"
 """What becomes of a kernel that starts while its JupyterHub cannot be reached: with `wait` it waits
@@ -51,6 +55,15 @@ def hub_provides(environ: Mapping[str, str] | None = None) -> bool:
     """Whether a JupyterHub has said where the scheduler is, and so sees to it that there is one."""
     env = os.environ if environ is None else environ
     return bool(own_hub_token(env) and env.get(RUNTIME_DIR))
+
+
+def is_anothers(directory: Path) -> bool:
+    """Whether it belongs to another account, such as root's on a node of a cluster, which sees to
+    its scheduler: one of ours could not serve there."""
+    try:
+        return directory.stat().st_uid != os.getuid()
+    except OSError:
+        return False
 
 
 def trusted_uids(environ: Mapping[str, str] | None = None) -> frozenset[int]:

@@ -14,17 +14,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .host.exchange import host_is_short
-from .ids import ClientId
+from .ids import ClientId, Seconds
 from .ledger import Share
 from .settings import RestoreAhead
+from .transitions import WITH_TURN
 
 if TYPE_CHECKING:
     from .budgets import Budgets, Figures
-    from .records import Device
+    from .records import Client, Device, Tenant
     from .state import State
 
 STEP_BYTES = 64 << 20
 """The smallest raise of a budget, unless less is wanted."""
+BUS_QUIET_S: Seconds = 0.25
+"""A process that copies much says so at least every 150 ms."""
 UNDER_WAY_BYTES_MAX = 1 << 30
 """The most that a client may have ahead beyond what it has. If it stops in the middle, a holder
 lacks no more than this."""
@@ -33,10 +36,12 @@ lacks no more than this."""
 def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tuple[Share, ...]:
     """What may come back to the device now although its tenant has no turn: of clients that will
     have the next one. `holding`: with a turn there. While memory of the holder comes back itself,
-    it has the bus."""
+    or its program copies much, it has the bus."""
     if state.settings.restore_ahead is RestoreAhead.OFF or not state.turns_are_on:
         return ()
     if state.recovering_until_s is not None or any(each.bytes_parked for each in holding):
+        return ()
+    if device.memory.bus_used_until_s is not None:
         return ()
     tenant = next(state.lines.of[device.id].in_order(), None)
     if tenant is None or tenant.turn is not None or tenant.id in state.evicted:
@@ -48,6 +53,25 @@ def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tupl
     if host_is_short(device.memory, tenant.id, shares):
         return ()  # what comes ahead keeps its host memory until the turn
     return tuple(each for each in shares if each.bytes_parked and not (each.failed or each.silent))
+
+
+def may_come_ahead(state: State, device: Device, tenant: Tenant) -> bool:
+    """Whether the tenant's memory would come back without a turn, if it were next."""
+    if state.settings.restore_ahead is RestoreAhead.OFF or device.memory.bus_used_until_s:
+        return False
+    shares = list(state.shares_of(tenant, device.id))
+    if any(each.failed or each.silent for each in shares):
+        return False
+    return not host_is_short(device.memory, tenant.id, shares)
+
+
+def bus_is_used(state: State, client: Client, now_s: Seconds) -> None:
+    """The process copies much between host and device."""
+    if client.state not in WITH_TURN:
+        return
+    for device_id in client.live_devices:
+        state.devices[device_id].memory.bus_used_until_s = now_s + BUS_QUIET_S
+        state.changes.of_memory(device_id)
 
 
 def less_goes_ahead(figures: Figures, budgets: Budgets, lacking: int) -> Budgets:

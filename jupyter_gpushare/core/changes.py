@@ -391,3 +391,15 @@ def _place(tenant: Tenant) -> int:
 
 def _order(tenant: Tenant) -> int:
     return tenant.order
+
+
+def note_wanted(client: Client, now_s: Seconds) -> None:
+    """Somebody wants the turn for which the client was asked."""
+    if client.state in WITH_TURN and client.recalled_at_s is None:
+        client.recalled_at_s = now_s
+
+
+def forget_recall(client: Client) -> None:
+    """Nobody wants its turn any more; what it owed is forgiven."""
+    client.recalled_at_s, client.overdue = None, False
+    client.drain_stalled = client.calls_wait_in_drain = False

@@ -50,6 +50,8 @@ class RecallReason(enum.Enum):
     """Another tenant waits whose class goes first."""
     CELL_WAITS = "cell_waits"
     """Another tenant has a new cell, which goes first."""
+    LETS_PASS = "lets_pass"
+    """Its memory still comes back, and another tenant with a new cell has all of its own there."""
     QUANTUM_OVER = "quantum_over"
     """Others wait, and the quantum is used up."""
 

@@ -211,6 +211,11 @@ class CellEnded(ClientEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusUsed(ClientEvent):
+    """The client's program copies much between host and device, while it has the turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HoldRequested(ClientEvent):
     """The user keeps the turn of the client's tenant by hand for `hold_s`; 0 ends that."""
 

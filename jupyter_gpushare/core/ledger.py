@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .ids import ClientId, Seconds, TenantId
-from .space.contexts import SETTLED_S, Context, Contexts
+from .space.contexts import ENDED_S, SETTLED_S, Context, Contexts
 from .space.requests import SpaceRequest as SpaceRequest  # budgets.py has it from here
 
 UNLIMITED_BYTES = 2**64 - 1
@@ -426,10 +426,11 @@ class DeviceMemory:
     looked_since_loss: bool = True
     ahead_of: tuple[ClientId, ...] = ()
     """Those whose memory may come back ahead of their turn, as of the last look."""
+    bus_used_until_s: Seconds | None = None
+    """Whoever has the turn copies much between host and device, and may do so until then."""
     is_measured: bool = False
     measured_at_s: Seconds = -math.inf
-    releases: int = 0
-    """Counts the events that may make space for somebody."""
+    releases: int = 0  # events that may make space for somebody
     measure_at_s: Seconds | None = None
     """When the device is to be looked at again, because somebody is short."""
     due_s: Seconds | None = None
@@ -473,6 +474,8 @@ class DeviceMemory:
             self.bytes_foreign = max(self.bytes_foreign, min(bound for _, bound in self._quiet))
         if self.looked_since_loss:  # the look before may have begun before the loss
             self.ghost_confirmed = True
+            if self.ghost_since_s <= now_s - ENDED_S:  # what is kept is not theirs
+                most -= self.totals.bytes_kept
             self.bytes_ghost = max(0, min(self.bytes_ghost, most - self.bytes_foreign))
         self.looked_since_loss = True
         self.is_measured = True

@@ -434,6 +434,8 @@ def stand_still(state: State, from_s: Seconds, to_s: Seconds) -> None:
     for tenant in state.tenants.values():
         if (wait := tenant.memory_wait) is not None:
             wait.stood_still(to_s - from_s, SPARED_S, to_s)
+        for request in tenant.space_waits.values():
+            request.stood_still(to_s - from_s, SPARED_S)
 
 
 def _calls_that_wait(tenant: Tenant) -> Iterator[tuple[DeviceId, WaitingCall, Share]]:

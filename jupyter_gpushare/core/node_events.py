@@ -211,6 +211,17 @@ class NodeEvents:
             ) from None
 
 
+def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> None:
+    """A cell begins or ends in the process. The tenant has one as long as any process has."""
+    if begins and not state.in_cell(tenant):
+        state.cell_begins(tenant)
+    had_one = state.in_cell(tenant)
+    client.in_cell = begins
+    if had_one and not state.in_cell(tenant):
+        note_cell_end(state, tenant)
+    state.changes.of_look(tenant.id)
+
+
 def note_cell_end(state: State, tenant: Tenant) -> None:
     """Its length is remembered, if it has used a device."""
     cell_ends(state, tenant)

@@ -21,7 +21,8 @@ The rules, in short:
   device's swap budget covers the way in and out, or after `swap_wait_max_s`.
 - A tenant whose memory cannot fit, for a reason that waiting for a turn will not fix, is skipped
   until it fits: those behind it go first. No turn ends for a tenant that is skipped.
-- The quantum waits while memory of the turn's holder is still coming back.
+- The quantum waits while memory of the turn's holder is still coming back. Such a turn ends, once,
+  for a new cell that is next and has all of its memory there; the rest comes ahead of its next one.
 - A turn that its user keeps by hand outlasts its quantum until the hold is over, or until its owner
   is in debt by `credit_s`. It ends for `realtime`, and after its quantum for one that an admin has
   boosted.
@@ -38,11 +39,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .ahead import may_come_ahead
 from .commands import RecallReason
 from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
-from .needs import Largest, is_waiting
+from .needs import GRACE_S, Largest, is_waiting
 from .records import (
     Obstacle,
     ObstacleKind,
@@ -57,6 +59,8 @@ from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
 _PROGRESS_STEPS = 16
+_WORTH_PASSING_S: Seconds = 0.02
+"""A turn whose memory comes back within this time ends for nobody: two hand-overs take some ms."""
 _CREDIT_LEAST_S: Seconds = 0.05
 """With less credit than this, a new cell does not go first: it would be over at once."""
 
@@ -86,11 +90,15 @@ def _in_the_way(
     largest: Largest | None = None,
 ) -> Obstacle | None:
     """The obstacle of a tenant; none, at once, where all of its memory is there."""
-    shares = (each for device in tenant.wanted_devices for each in state.shares_of(tenant, device))
-    lacks = any(each.bytes_parked + each.needed_bytes for each in shares)
-    if not lacks and now_s >= tenant.short_until_s:
+    if now_s >= tenant.short_until_s and not _lacks_memory(state, tenant):
         return None
     return obstacle(state, tenant, now_s, holders_stay=holders_stay, largest=largest)
+
+
+def _lacks_memory(state: State, tenant: Tenant) -> bool:
+    """Whether some of its memory is parked, or a call of it waits for more."""
+    shares = (each for device in tenant.wanted_devices for each in state.shares_of(tenant, device))
+    return any(each.bytes_parked + each.needed_bytes for each in shares)
 
 
 def _served_beside_others(state: State, now_s: Seconds) -> Served:
@@ -413,8 +421,12 @@ def recall_due(
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
+    if now_s >= _lacks_for_long_at_s(turn):
+        return Recall(RecallReason.NO_SPACE)
     if own_sake and turn.gives_way and (tenant.space_waits or is_waiting(tenant)):
         return Recall(RecallReason.NO_SPACE, own_sake=True)
+    if _lets_pass(state, tenant, turn):
+        return Recall(RecallReason.LETS_PASS)
     ends_s = turn_ends_s(state, tenant, turn)
     if ends_s is not None and turn.cell_ended and tenant.id not in state.holds:
         return Recall(RecallReason.CELL_ENDED)
@@ -428,6 +440,11 @@ def recall_due(
     return None
 
 
+def _lacks_for_long_at_s(turn: Turn) -> Seconds:
+    """When it is believed that parked memory of the turn cannot come back."""
+    return min(turn.lacks_memory_on.values(), default=math.inf) + GRACE_S
+
+
 def is_cut_short(state: State, tenant: Tenant, recall: Recall) -> bool:
     """Whether the tenant's turn ends for one that goes first, and has hardly begun."""
     goes_first = recall.reason in (RecallReason.GOES_FIRST, RecallReason.CELL_WAITS)
@@ -436,6 +453,24 @@ def is_cut_short(state: State, tenant: Tenant, recall: Recall) -> bool:
         and tenant.turn is not None
         and (state.accounts.now_s - tenant.turn.granted_at_s < shortest_quantum_s(state.settings))
     )
+
+
+def _lets_pass(state: State, tenant: Tenant, turn: Turn) -> bool:
+    """Whether a turn whose memory still comes back ends for a new cell whose memory is there: else
+    the device has nothing to do. The memory goes on coming, ahead of the next turn. A turn does so
+    once, so that it begins later by one short cell."""
+    if not turn.restores or tenant.let_pass or tenant.id in state.holds or len(turn.devices) != 1:
+        return False
+    device = state.devices[next(iter(turn.devices))]
+    line = state.lines.of[device.id]
+    waiter = next(line.in_order(), None)
+    if waiter is None or waiter.wanted_devices != turn.devices or turn.level < FIRST:
+        return False
+    if line.rank_of[waiter.id][0] != FIRST or _lacks_memory(state, waiter):
+        return False
+    if _restore_s(state, tenant, device.id) < _WORTH_PASSING_S:
+        return False
+    return may_come_ahead(state, device, tenant)
 
 
 def _overlaps_an_earlier_one(state: State, tenant: Tenant, turn: Turn) -> bool:
@@ -451,6 +486,9 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
     deadlines: list[Seconds | None] = [] if hold is None else [hold.until_s]
     if turn.restores:
         deadlines.append(turn.memory_progress_s + state.settings.park_timeout_s)
+    if tenant.state is TenantState.HOLDING and turn.lacks_memory_on and state.turns_are_on:
+        at_s = _lacks_for_long_at_s(turn)
+        deadlines.append(at_s if at_s < math.inf else None)
     if tenant.state is TenantState.STALLED:
         deadlines.append(turn.retry_at_s)
     elif tenant.state is not TenantState.HOLDING:

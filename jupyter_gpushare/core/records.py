@@ -207,8 +207,11 @@ class Turn:
     """What of the tenant's memory was parked when it was granted."""
     gives_way: bool = False
     """It ends because a call of the tenant waits for memory that others cannot move."""
-    lacks_memory_on: set[DeviceId] = field(default_factory=set)
-    """Devices to which its parked memory cannot come back yet: there is no space."""
+    lets_pass: bool = False
+    """It ends while its memory comes back, for a tenant whose memory is there."""
+    lacks_memory_on: dict[DeviceId, Seconds] = field(default_factory=dict)
+    """Devices to which its parked memory cannot come back yet: there is no space. And since when
+    nobody can make any; in the time to come: somebody can."""
 
     def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
         """It goes on although its quantum is over, and others wait."""
@@ -346,6 +349,11 @@ class Tenant:
     cut_short: bool = False
     """Its last turn ended for one that goes first, before the shortest quantum was over, and it has
     not queued since."""
+    let_pass: bool = False
+    """A turn of it has ended for one whose memory was there, while its own came back. No turn with
+    all of its memory has ended since."""
+    keeps_place_until_s: Seconds = -math.inf
+    """If it queues again by then, it queues where it was: that turn has just ended."""
     last_cells: bytes = b""
     """The lengths of its last cells, as habits.py counts them."""
     place: int = 0

@@ -7,6 +7,7 @@ changed, then what budgets.py decides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from .ahead import shares_ahead
@@ -22,12 +23,12 @@ from .budgets import (
 from .changes import Outbox
 from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
 from .events import DeviceMemoryMeasured, DeviceMode, DropReason, MemoryReported
-from .ids import ClientId, DeviceId, Seconds
+from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import UNLIMITED_BYTES, Share
 from .needs import Needs
 from .policy import progress_time_s
 from .records import Client, Device, ObstacleKind, Tenant
-from .space.obstacles import obstacle
+from .space.obstacles import comes_back_no_more, obstacle
 from .space.waits import Space
 from .state import State
 from .transitions import WITH_TURN
@@ -222,10 +223,8 @@ class Residency:
         state = self._state
         state.changes.devices_for_alarm[device.id] = None
         device.memory.due_s = None
-        lacking = [each for each in state.holders(device.id) if self._lacks_memory(each, device)]
-        for holder in lacking:
-            assert holder.turn is not None
-            holder.turn.lacks_memory_on.discard(device.id)
+        _bus_may_be_free(device, now_s)
+        lacked = _lacks_taken_back(state, device)
         news = False
         if state.memory_moves and not device.lost:
             news = self._rebalance(device, now_s)
@@ -233,12 +232,9 @@ class Residency:
             self._let_be(device, now_s)
             device.memory.drift_left = 0
         for holder in state.holders(device.id):
-            if (holder in lacking) != self._lacks_memory(holder, device):
+            if _note_lack(state, holder, device, lacked.get(holder.id), now_s):
                 state.changes.of_tenant(holder)
         return news
-
-    def _lacks_memory(self, tenant: Tenant, device: Device) -> bool:
-        return tenant.turn is not None and device.id in tenant.turn.lacks_memory_on
 
     def _rebalance(self, device: Device, now_s: Seconds) -> bool:
         """Brings the budgets of the device into line with the state. Whether turns are to be looked
@@ -393,7 +389,7 @@ class Residency:
         for tenant in decision.lacks_memory:
             turn = self._state.tenants[tenant].turn
             if turn is not None:
-                turn.lacks_memory_on.add(device.id)
+                turn.lacks_memory_on[device.id] = math.inf
         for client, made in decision.space.items():
             request = memory.space_requests[client]
             if made:
@@ -461,6 +457,28 @@ class Residency:
         )
 
 
+def _lacks_taken_back(state: State, device: Device) -> dict[TenantId, Seconds]:
+    """Before a look: tenants with a turn whose memory cannot come back to the device yet."""
+    turns = ((each.id, each.turn) for each in state.holders(device.id))
+    lacked = {id: turn.lacks_memory_on.pop(device.id, None) for id, turn in turns if turn}
+    return {id: since_s for id, since_s in lacked.items() if since_s is not None}
+
+
+def _note_lack(
+    state: State, tenant: Tenant, device: Device, before_s: Seconds | None, now_s: Seconds
+) -> bool:
+    """After it: since when nobody can make space for what comes back. Whether that is news."""
+    turn = tenant.turn
+    if turn is None or device.id not in turn.lacks_memory_on:
+        return before_s is not None
+    hopeless = state.recovering_until_s is None and comes_back_no_more(state, tenant, device)
+    since_s = math.inf
+    if hopeless:
+        since_s = now_s if before_s is None else min(before_s, now_s)
+    turn.lacks_memory_on[device.id] = since_s
+    return since_s != before_s
+
+
 def _to_evict(state: State, device: Device, holding: list[Share]) -> tuple[Share, ...]:
     """The shares whose memory leaves the device although nobody needs the space."""
     if device.mode is DeviceMode.DRAINED:
@@ -472,6 +490,15 @@ def _to_evict(state: State, device: Device, holding: list[Share]) -> tuple[Share
         share for each in tenants for share in state.shares_of(state.tenants[each], device.id)
     )
     return tuple(sorted(shares, key=lambda each: each.number))
+
+
+def _bus_may_be_free(device: Device, now_s: Seconds) -> None:
+    """Whether the bus is still used, and when to look again."""
+    until_s = device.memory.bus_used_until_s
+    if until_s is not None and now_s < until_s:
+        device.memory.is_due_at(until_s)
+    else:
+        device.memory.bus_used_until_s = None
 
 
 def _ahead(state: State, device: Device, holding: list[Share]) -> tuple[Share, ...]:

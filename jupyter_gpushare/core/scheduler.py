@@ -27,6 +27,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Set
 
 from . import events as ev
+from .ahead import bus_is_used
 from .changes import Alarm, Outbox, Teller
 from .commands import Command, RenewConnection, ReportFailure, TellSettings, WakeAt
 from .errors import (
@@ -43,7 +44,7 @@ from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
 from .needs import forget_waits, stand_still
-from .node_events import NodeEvents, known_device, note_cell_end
+from .node_events import NodeEvents, known_device, note_cell
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Tenant
 from .residency import Residency
@@ -369,13 +370,7 @@ class Machine:
             known_device(self._state, event.device)  # raises before anything has changed
         self._state.note(tenant, event, self._now_s)
         if isinstance(event, (ev.CellBegan, ev.CellEnded)):
-            if isinstance(event, ev.CellBegan) and not self._state.in_cell(tenant):
-                self._state.cell_begins(tenant)
-            with_cell = self._state.in_cell(tenant)
-            client.in_cell = isinstance(event, ev.CellBegan)
-            if with_cell and not self._state.in_cell(tenant):
-                note_cell_end(self._state, tenant)
-            self._state.changes.of_look(tenant.id)
+            note_cell(self._state, tenant, client, begins=isinstance(event, ev.CellBegan))
             return False
         self._state.touch(tenant)
         match event:
@@ -397,6 +392,8 @@ class Machine:
                 client.calls_wait_in_drain = event.calls_waiting > 0
             case ev.ClientFrozen():
                 client.frozen = event.frozen
+            case ev.BusUsed():
+                bus_is_used(self._state, client, self._now_s)
             case ev.HoldRequested():
                 self._holds.hold(tenant, event.hold_s, self._now_s)
             case ev.TurnGivenAway():

@@ -280,20 +280,21 @@ class State:
             self.note_turn(self.queue[tenant_id])
 
     def join_queue(self, tenant: Tenant) -> None:
-        """At its end, or at its head if an admin has said so."""
-        tenant.place = -self.next_arrival() if tenant.boosted else self.next_arrival()
+        """At its end; at its head if an admin has said so; where it was, if it let one pass."""
+        number = self.next_arrival()
+        if tenant.boosted or self.accounts.now_s > tenant.keeps_place_until_s:
+            tenant.place = -number if tenant.boosted else number
+        tenant.keeps_place_until_s = -math.inf
         if not tenant.cut_short:
             tenant.starves_from_s = self.accounts.now_s
         tenant.cut_short = False
-        waits_s = self.accounts.now_s - tenant.starves_from_s
-        tenant.starved = waits_s >= self.settings.starvation_s
+        tenant.starved = self.accounts.now_s >= tenant.starves_from_s + self.settings.starvation_s
         tenant.standing, tenant.judged_until_s = Standing.FREE, math.inf
         if self.lines.rules is not None:
             judge(self.lines, tenant)
-        if tenant.boosted:
-            self.queue = {tenant.id: tenant, **self.queue}
-        else:
-            self.queue[tenant.id] = tenant
+        self.queue[tenant.id] = tenant
+        if tenant.place != number:
+            self.queue = dict(sorted(self.queue.items(), key=lambda each: each[1].place))
         self.note_turn(tenant)
 
     def boost(self, tenant: Tenant) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .changes import Outbox
+from .changes import Outbox, forget_recall, note_wanted
 from .commands import GrantTurn, KillClient, RecallReason, RecallTurn, ReopenGate, ReportOverdue
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
@@ -38,13 +38,14 @@ from .state import State
 from .transitions import (
     ASKED_BACK,
     WANTING,
-    WITH_TURN,
     ClientState,
     ClientTrigger,
     TenantState,
     TenantTrigger,
 )
 
+KEEPS_PLACE_S: Seconds = 1.0
+"""A turn that has let another one pass is asked for again at once: a call waits for it."""
 _TURN_COUNTED_MAX = 2**63
 """A client that claims a higher one is not believed: turns are counted on from it, in 64 bits."""
 
@@ -87,7 +88,7 @@ class Turns:
         """The client's gate is shut and nothing of it is in flight (any more)."""
         self._state.move_client(client, ClientTrigger.DROP)
         client.turn = None
-        _forget_recall(client)
+        forget_recall(client)
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """Its user gives its turn away. One that is asked already need not be again."""
@@ -95,7 +96,7 @@ class Turns:
         tenant.gave_way |= tenant.turn is not None
         if tenant.state in (TenantState.RECALLED, TenantState.STALLED):
             for client in tenant.clients.values():
-                _note_wanted(client, now_s)
+                note_wanted(client, now_s)
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
@@ -243,7 +244,7 @@ class Turns:
                 self._tell_grant(client)
             elif client.state is ClientState.HOLDING:
                 self._state.move_client(client, ClientTrigger.PASS)
-                _forget_recall(client)
+                forget_recall(client)
 
     def _claim(self, tenant: Tenant, client: Client, now_s: Seconds) -> None:
         """The client's gate is open and it has a device now: it is part of the tenant's turn.
@@ -265,11 +266,10 @@ class Turns:
         if turn is None:
             return
         state = self._state
-        turn.lacks_memory_on &= tenant.wanted_devices
         wanted = tenant.wanted_devices
-        others: set[DeviceId] = set()
-        if state.turns_are_on:
-            others = {each for each in wanted if state.lines.held_by_others(tenant, each)}
+        turn.lacks_memory_on = {d: s for d, s in turn.lacks_memory_on.items() if d in wanted}
+        others = {each for each in wanted if state.lines.held_by_others(tenant, each)}
+        others = others if state.turns_are_on else set()
         devices = turn.devices & wanted
         for client in state.turn_clients(tenant):
             devices |= client.live_devices - others
@@ -309,7 +309,8 @@ class Turns:
         for waited_since_s, tenant in sorted(arriving, key=lambda arrival: arrival[0]):
             if tenant.state is TenantState.IDLE:
                 state.move_tenant(tenant, TenantTrigger.QUEUE)
-            tenant.queued_at_s = now_s
+            if now_s > tenant.keeps_place_until_s:
+                tenant.queued_at_s = now_s
             tenant.waited_since_s = waited_since_s
             tenant.has_waited = False
             tenant.next_quantum_s = quantum_of_s(state, tenant)
@@ -417,7 +418,7 @@ class Turns:
         wanted = turn is not None and self._due(tenant, turn, wanted_for, now_s) is not None
         for client in tenant.clients.values():
             if wanted:
-                _note_wanted(client, now_s)
+                note_wanted(client, now_s)
             at_s = client.overdue_at_s(settings.overdue_s)
             if at_s is None or now_s < at_s:
                 continue
@@ -462,7 +463,11 @@ class Turns:
         if turn is None or self._state.turn_clients(tenant):
             return
         tenant.counters.held_s_total += now_s - turn.granted_at_s
-        tenant.cell_used_s += now_s - turn.counted_from_s
+        if turn.lets_pass:
+            tenant.let_pass, tenant.keeps_place_until_s = True, now_s + KEEPS_PLACE_S
+        else:
+            tenant.cell_used_s += now_s - turn.counted_from_s
+            tenant.let_pass &= turn.is_incomplete
         tenant.turn = None
         if (hold := self._state.holds.pop(tenant.id, None)) is not None:
             # The turn ended before its time: the rest of the hold is for the next one.
@@ -474,6 +479,7 @@ class Turns:
         if tenant.id in self._state.queue:
             # It queued for a device that its turn lacked (a drain stall), and keeps that place.
             self._state.move_tenant(tenant, TenantTrigger.QUEUE)
+            self._state.judge_again(tenant)
 
     def _leave_queue(
         self, tenant: Tenant, now_s: Seconds, trigger: TenantTrigger = TenantTrigger.LEAVE
@@ -510,6 +516,8 @@ class Turns:
 
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
+        if tenant.turn is not None:
+            tenant.turn.lets_pass = recall.reason is RecallReason.LETS_PASS
         self._state.move_tenant(tenant, TenantTrigger.RECALL)
         tenant.counters.recalls += 1
         if tenant.id in self._state.queue:
@@ -523,7 +531,7 @@ class Turns:
             if client.state is ClientState.HOLDING and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.RECALL)
                 if wanted:
-                    _note_wanted(client, now_s)
+                    note_wanted(client, now_s)
                 self._outbox.put(
                     RecallTurn(
                         client=client.id,
@@ -543,18 +551,6 @@ class Turns:
                 self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
 
 
-def _note_wanted(client: Client, now_s: Seconds) -> None:
-    """Somebody wants the turn for which it was asked."""
-    if client.state in WITH_TURN and client.recalled_at_s is None:
-        client.recalled_at_s = now_s
-
-
 def _forget_recalls(tenant: Tenant) -> None:
-    """Nobody wants the turn any more; what the clients owed is forgiven."""
     for client in tenant.clients.values():
-        _forget_recall(client)
-
-
-def _forget_recall(client: Client) -> None:
-    client.recalled_at_s, client.overdue = None, False
-    client.drain_stalled = client.calls_wait_in_drain = False
+        forget_recall(client)

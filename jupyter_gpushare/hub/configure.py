@@ -51,6 +51,7 @@ def _add_all(c: Config, options: GPUShare) -> None:
     _configure_roles(c, options)
     if options.starts_scheduler:
         hub.services = _with_our_service(_value(hub, "services", []), service_spec(options))
+    if options.names_directory:
         add_environment(c, server_environment(options.directory, options.without_hub))
     else:
         add_environment(c, {WITHOUT_HUB: options.without_hub})

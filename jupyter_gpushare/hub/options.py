@@ -15,15 +15,19 @@ from traitlets.config import Config, Configurable
 from jupyter_gpushare.core.configuration.values import check_together
 from jupyter_gpushare.core.settings import SettingsError
 
-from .platforms import PLATFORMS, SCHEDULERS_ELSEWHERE, THIS_MACHINE
+from .errors import OptionError as OptionError
+from .places import LED_BY_THE_NODE, PLACES, SCHEDULERS_ELSEWHERE, THIS_MACHINE
 
 SECTION = "GPUShare"
 ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
+ROOTS_LIBRARY_DIR = Path("/var/lib/jupyter-gpushare")
+_OWN_LIBRARY_DIR = ".local/share/jupyter-gpushare"
 _CHECK_TIMEOUT_S = 60
-
-
-class OptionError(ValueError):
-    """An entry of `c.GPUShare` cannot be used; the message says why, and what to do."""
+_WHERE = {
+    "slurm": "/etc/jupyter/jupyter_gpushare_config.py or the systemd unit of the nodes",
+    "kubernetes": "the values of the chart (docs/kubernetes.md)",
+}
+"""What a scheduler that a node starts itself is configured by."""
 
 
 class GPUShare(Configurable):
@@ -33,11 +37,11 @@ class GPUShare(Configurable):
         config=True, expects="Give True or False."
     )
     platform = Enum(
-        sorted(PLATFORMS),
+        PLACES,
         default_value=THIS_MACHINE,
-        help="Where the spawner puts the servers: on the hub's own machine, or in pods of "
-        "Kubernetes.",
-    ).tag(config=True, expects=f"Use one of: {', '.join(sorted(PLATFORMS))}.")
+        help="Where the servers run: as processes of the hub's machine (`machine`), in containers "
+        "there (`docker`), in jobs of Slurm (`slurm`), or in pods of Kubernetes (`kubernetes`).",
+    ).tag(config=True, expects=f"Use one of: {', '.join(PLACES)}.")
     settings = Dict(
         key_trait=Unicode(),
         help="Settings of the scheduler by name, as docs/settings.md lists them.",
@@ -47,6 +51,11 @@ class GPUShare(Configurable):
         help="Where the scheduler's sockets are. If it is empty: /run/jupyter-gpushare for a hub "
         "that root runs, else /tmp/jupyter-gpushare-UID.",
     ).tag(config=True, expects='Give a path, such as "/run/jupyter-gpushare".')
+    library_dir = Union(
+        [Unicode(), Instance(Path)],
+        help="Where the hub keeps a copy of the hook's library for containers. If it is empty: "
+        "/var/lib/jupyter-gpushare for a hub that root runs, else ~/.local/share/jupyter-gpushare.",
+    ).tag(config=True, expects='Give a path, such as "/var/lib/jupyter-gpushare".')
     without_hub = Enum(
         ["unshared", "wait"],
         default_value="unshared",
@@ -83,6 +92,17 @@ class GPUShare(Configurable):
         return self.platform not in SCHEDULERS_ELSEWHERE
 
     @property
+    def names_directory(self) -> bool:
+        """Whether the servers hear from us where the sockets are; else their node says so."""
+        return self.platform not in LED_BY_THE_NODE
+
+    @property
+    def kept_library_dir(self) -> Path:
+        if str(self.library_dir):
+            return Path(self.library_dir)
+        return ROOTS_LIBRARY_DIR if os.getuid() == 0 else Path.home() / _OWN_LIBRARY_DIR
+
+    @property
     def flags(self) -> list[str]:
         """All flags of the scheduler that the administrator has chosen."""
         return [f"--{name}={value}" for name, value in self.settings.items()] + self.scheduler_args
@@ -100,11 +120,15 @@ def options_from(c: Config) -> GPUShare:
     for name, value in section.items():
         _check(name, value)
     options = GPUShare(config=c)
-    if not options.directory.is_absolute():
-        raise OptionError(
-            f"c.GPUShare.runtime_dir is {str(options.runtime_dir)!r}, which is not an absolute "
-            f"path. Give a path that starts with a slash."
-        )
+    for name, path in (
+        ("runtime_dir", options.directory),
+        ("library_dir", options.kept_library_dir),
+    ):
+        if not path.is_absolute():
+            raise OptionError(
+                f"c.GPUShare.{name} is {str(path)!r}, which is not an absolute path. Give a path "
+                f"that starts with a slash."
+            )
     _check_for_a_scheduler(options)
     try:
         check_together(options.settings)
@@ -130,12 +154,13 @@ def _check_for_a_scheduler(options: GPUShare) -> None:
     """What is meant for the hub's scheduler would change nothing where the hub starts none."""
     if options.starts_scheduler:
         return
-    for name in ("settings", "scheduler_args", "scheduler_environment", "runtime_dir"):
+    names = ["settings", "scheduler_args", "scheduler_environment"]
+    for name in names if options.names_directory else [*names, "runtime_dir"]:
         if getattr(options, name):
             raise OptionError(
                 f"c.GPUShare.{name} is for a scheduler that the hub starts, and with platform "
                 f"{options.platform!r} each node starts its own. Remove it here, and put it into "
-                f"the values of the chart (docs/kubernetes.md)."
+                f"{_WHERE[options.platform]}."
             )
 
 

@@ -36,7 +36,7 @@ def server_environment(directory: Path, without_hub: str) -> dict[str, str]:
 def add_environment(c: Config, environment: Mapping[str, str]) -> None:
     """Add to what every class of spawner is configured with. A variable that the administrator
     has set for a class of its own stays as it is."""
-    for name in _spawner_sections(c):
+    for name in spawner_sections(c):
         section = c[name]
         if name == SPAWNER or _is_set(section, "environment"):
             _add_environment(section, environment)
@@ -44,7 +44,7 @@ def add_environment(c: Config, environment: Mapping[str, str]) -> None:
 
 def add_scopes(c: Config) -> None:
     """Ours, where the administrator says which scopes the servers' tokens have."""
-    for name in _spawner_sections(c):
+    for name in spawner_sections(c):
         section = c[name]
         if "server_token_scopes" in section:
             scopes = section["server_token_scopes"]
@@ -53,9 +53,11 @@ def add_scopes(c: Config) -> None:
             section["server_token_scopes"] = with_our_scope(scopes) or []
 
 
-def _spawner_sections(c: Config) -> list[str]:
-    """`c.Spawner`, and those of its subclasses: an entry there wins over the one here."""
-    return [SPAWNER, *(n for n in c if n.endswith(SPAWNER) and n != SPAWNER)]
+def spawner_sections(c: Config) -> list[str]:
+    """`c.Spawner`, and those of its subclasses: an entry there wins over the one here. The one that
+    spawners of batch systems have in common is called BatchSpawnerBase."""
+    ends = (SPAWNER, f"{SPAWNER}Base")
+    return [SPAWNER, *(n for n in c if n.endswith(ends) and n != SPAWNER)]
 
 
 def _is_set(section: Any, name: str) -> bool:
@@ -75,13 +77,13 @@ def _missing(section: Any, environment: Mapping[str, str]) -> dict[str, str]:
     if isinstance(there, LazyConfigValue):  # whose get_value() must be left to the spawner
         there = there.to_dict().get("update", {})
     return {
-        name: _Ours(value)
+        name: Ours(value)
         for name, value in environment.items()
-        if isinstance(there.get(name, _Ours()), _Ours)
+        if isinstance(there.get(name, Ours()), Ours)
     }
 
 
-class _Ours(str):
+class Ours(str):
     """A value that an earlier call of `setup` has put there, which a later one may change."""
 
     __slots__ = ()

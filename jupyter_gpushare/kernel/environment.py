@@ -1,4 +1,4 @@
-"""The environment that makes a process a tenant. Pure functions over mappings, stdlib only.
+"""The environment that makes a process a tenant. Pure functions over mappings.
 
 Everything that starts a tenant (the kernel provisioner, `jupyter gpushare run`) adds it with
 `tenant_environment`; everything that must not be one (the scheduler) is started with
@@ -14,7 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-LIBRARY_NAME = "libgpushare.so"
+from jupyter_gpushare.client.paths import LIBRARY as LIBRARY
+from jupyter_gpushare.client.paths import LIBRARY_NAME as LIBRARY_NAME
+from jupyter_gpushare.client.paths import PACKAGED_LIBRARY
+
 SHIM_DIR = Path(__file__).parent / "shim"
 """The only thing that is put on a kernel's PYTHONPATH: a folder with the bootstrap and no more."""
 SHIM_MODULE = "gpushare_bootstrap"
@@ -24,13 +27,13 @@ SOCKET = "GPUSHARE_SOCKET"
 TOKEN = "GPUSHARE_TOKEN"
 NOTICE = "GPUSHARE_NOTICE"
 """One line that the bootstrap shows at the first cell; the bootstrap takes it away at once."""
-LIBRARY = "GPUSHARE_LIBRARY"
 SERVER_PYTHON = "GPUSHARE_SERVER_PYTHON"
 """The interpreter that has this package, which the kernel's own may not have."""
 DISABLE = "GPUSHARE_DISABLE"
 """With 1, a process and those that it starts do not share the GPU."""
 DISABLED_BY = "GPUSHARE_DISABLED_BY"
-"""Who has set DISABLE, where it is not the user: `administrator`."""
+"""Who has set DISABLE, where it is not the user: `administrator`, or `slurm` for a job with whole
+GPUs (deploy/slurm/task_prolog.sh)."""
 NEED, NEED_DEVICES = "GPUSHARE_NEED", "GPUSHARE_NEED_DEVICES"
 """What has to be free on the devices of a tenant, such as 20GiB, and on how many devices. It is
 placed then before it opens CUDA."""
@@ -70,6 +73,8 @@ def why_switched_off(environ: Mapping[str, str]) -> str:
         return ""
     if environ.get(DISABLED_BY) == "administrator":
         return "Your administrator has switched GPU sharing off."
+    if environ.get(DISABLED_BY) == "slurm":
+        return "This Slurm job has whole GPUs, which it shares with nobody."
     return f"GPU sharing is switched off here ({DISABLE}=1)."
 
 
@@ -106,8 +111,7 @@ def library_path(environ: Mapping[str, str] | None = None) -> Path:
     start of a program.
     """
     chosen = (os.environ if environ is None else environ).get(LIBRARY)
-    packaged = Path(__file__).parent.parent / "lib" / LIBRARY_NAME
-    path = Path(chosen).absolute() if chosen else packaged
+    path = Path(chosen).absolute() if chosen else PACKAGED_LIBRARY
     if chosen:
         remedy = f"Correct {LIBRARY}, or remove it to use the packaged library."
     else:

@@ -44,7 +44,6 @@ from .environment import (
     MAY_LEAVE,
     SHIM_MODULE,
     LibraryMissing,
-    library_path,
     python_environment,
     tenant_environment,
     why_left,
@@ -52,6 +51,7 @@ from .environment import (
     wish_of,
     without_gpushare,
 )
+from .loadable import loadable_library
 
 if TYPE_CHECKING:
     # The mixin calls the methods of whatever comes after it; those of the base are abstract.
@@ -120,7 +120,7 @@ class GPUShareMixin(_Provisioner):
             self.why_switched_off = left
             return self._without_sharing(launch, base_env, left)
         try:
-            library = library_path(base_env)
+            library = loadable_library(base_env)
             if decided := type(self).scheduler_decided:
                 await decided()
             tenant = await self._register_in_time(base_env)

@@ -270,6 +270,17 @@ class HostMemoryReported(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusUsed(Message):
+    """The program, which has the turn, copies much between host and device (256 MiB in the last 100
+    ms). Told every 50 ms at most, as long as it does. Nothing comes back ahead of a turn beside it.
+    """
+
+    TYPE: ClassVar[int] = 19
+    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFailed(Message):
     """A context of the client has a sticky error; only a restart of the process cures it."""
 
@@ -649,6 +660,7 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     10: MemoryReported,
     17: MemoryKindsReported,
     18: HostMemoryReported,
+    19: BusUsed,
     11: ContextFailed,
     12: MemoryQueried,
     13: HoldRequested,

@@ -13,7 +13,7 @@ from traitlets import Bool, Float, Unicode, default
 
 from jupyter_gpushare.client import AsyncSchedulerClient, SchedulerClient, http_socket_path
 from jupyter_gpushare.client.connection import user_name
-from jupyter_gpushare.client.paths import hub_provides
+from jupyter_gpushare.client.paths import hub_provides, is_anothers
 from jupyter_gpushare.kernel.environment import why_switched_off
 from jupyter_gpushare.kernel.provisioner import GPUShareMixin
 
@@ -43,7 +43,8 @@ class GPUShareExtension(ExtensionApp):
 
     start_scheduler = Bool(
         help="Start a scheduler where none answers. Under a hub that names a runtime directory, "
-        "the hub sees to it; with GPUSHARE_DISABLE=1 nobody needs one."
+        "the hub sees to it, and where the directory is another account's, that account does; with "
+        "GPUSHARE_DISABLE=1 nobody needs one."
     ).tag(config=True)
     idle_exit_s = Float(
         IDLE_EXIT_S, min=0.0, help="When a started scheduler ends that nobody uses, in seconds."
@@ -61,7 +62,9 @@ class GPUShareExtension(ExtensionApp):
 
     @default("start_scheduler")
     def _start_scheduler_default(self) -> bool:
-        return not why_switched_off(os.environ) and not hub_provides()
+        if why_switched_off(os.environ) or hub_provides():
+            return False
+        return not is_anothers(http_socket_path().parent)
 
     @default("user")
     def _user_default(self) -> str:

@@ -22,9 +22,11 @@ processes together never ask for more than the device has.
   that were not paused in the middle.
 - `interference_percent`: how much longer such cells computed while another notebook's memory came
   back.
-  Where that happens to too few cells, plain processes stand in on a real device (beside.py), as
-  they do for `interference_copy_percent` and `alloc_ms_p95_beside`. `beside` says which it was. The
-  bars are for a restore ahead, which makes way, and do not count for a stand-in.
+  Where that happens to too few cells, plain processes stand in on a real device (beside.py).
+  `beside` says which it was. The bars are for a restore ahead, which makes way, and do not count
+  for a stand-in.
+- `interference_copy_percent` and `alloc_ms_p95_beside`: of cells that copy, or allocate, while
+  another notebook with parked memory is next (beside_ahead.py).
 - A figure that could not be measured is null, and `unmeasured` says why.
 
 The last line is JSON; the status is 1 where a bar is missed or a byte was wrong. Raw samples go to
@@ -48,6 +50,7 @@ from typing import Any
 
 from tests.bench.bench_swap import touch_host_memory
 from tests.bench.beside import measure_beside
+from tests.bench.beside_ahead import measure_beside_ahead
 from tests.bench.moves import History, history_of, read_journal
 from tests.bench.notebook_people import Person, at_work
 from tests.bench.notebook_plan import (
@@ -219,8 +222,17 @@ def main(argv: list[str] | None = None) -> int:
         if not machine.simulated:
             touch_host_memory(int(plan.all_bytes * HOST_TOUCHED))
         beside = measure_beside(machine, options.beside_s, free)
+        beside_ahead = {} if beside.why else measure_beside_ahead(machine, folder)
         samples, history = play(machine, folder, plan, started_s=started_s)
-    result = result_of(machine.device, plan, samples, history, beside, simulated=machine.simulated)
+    result = result_of(
+        machine.device,
+        plan,
+        samples,
+        history,
+        beside,
+        beside_ahead=beside_ahead,
+        simulated=machine.simulated,
+    )
     save(options.output, result, plan, samples, history)
     status = tell(result, machine.simulated)
     print(f"samples: {options.output / 'notebooks-samples.json'}")

@@ -1,10 +1,10 @@
-"""What another process's restore costs a cell that has the device: a compute-bound launch, copies,
-an allocation.
+"""What another process's restore costs a cell that has the device: a compute-bound launch, and
+copies on the device.
 
-As long as no memory comes back while another tenant's cell runs, plain driver processes without the
-hook stand in for both (mapping_costs.c): one brings 8 GiB back again and again, in pieces as large
-as the hook's, and never makes way. The simulated device has nothing to measure: its engines are
-apart, so a copy there slows a launch by no more than the processors' time."""
+Plain driver processes without the hook stand in for both (mapping_costs.c): one brings 8 GiB back
+again and again, in pieces as large as the hook's, and never makes way. The simulated device has
+nothing to measure: its engines are apart, so a copy there slows a launch by no more than the
+processors' time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from tests.bench.mapping_costs import Programs
 from tests.support.machine import Machine
 from tests.support.sim import GIB, MIB
-from tests.support.timeline import percentile
 
 STAND_IN = "a plain process"
 NOTHING_COMES_BACK = "no memory comes back beside another tenant's cell"
@@ -44,18 +43,15 @@ def measure_beside(machine: Machine, seconds: float, free_bytes: int) -> Beside:
     programs = Programs()
     alone: dict[str, list[int]] = {}
     beside: dict[str, list[int]] = {}
-    for kind in ("compute", "copy", "alloc"):
-        if kind != "alloc":
-            alone |= programs.measured(kind, seconds)
+    for kind in ("compute", "copy"):
+        alone |= programs.measured(kind, seconds)
         with programs.beside("restore", PIECE_BYTES, 1):
             beside |= programs.measured(kind, seconds)
     figures = {
         "interference_percent": slower_percent(beside["compute"], alone["compute"]),
-        "interference_copy_percent": slower_percent(beside["copy_in"], alone["copy_in"]),
         "interference_copy_on_device_percent": slower_percent(
             beside["copy_on_device"], alone["copy_on_device"]
         ),
-        "alloc_ms_p95_beside": percentile(beside["alloc"], 95) / 1e6,
     }
     return Beside(by=STAND_IN, figures=figures)
 

@@ -7,6 +7,10 @@
  *   cell NANOSECONDS    a cell that computes besides, as much as takes an H200 that long. Answers
  * when it began, when its first launch went through, when it began to compute, when all was done
  * (by CLOCK_MONOTONIC), and how many parts of its memory were wrong
+ *   copies NANOSECONDS  a cell that copies 64 MiB to the device, again and again
+ *   allocs NANOSECONDS  a cell that allocates 2 MiB and frees them, again and again. Both say
+ * "begun" when their first launch went through, and answer with the mean and the 95th percentile of
+ * how long a copy, or an allocation, took
  *
  * A part is a piece of a block that one launch checks. What it holds follows from its number and
  * from how often it was written, so that a part which is stale or in another's place is found. */
@@ -215,6 +219,58 @@ static CUresult cell(uint64_t nanoseconds, char *found, size_t size) {
     return result;
 }
 
+/* ---- one call again and again ------------------------------------------------------------------
+ */
+
+#define LOOPS_MAX 200000
+#define COPY_BYTES (64 * MIB)
+#define ALLOC_BYTES (2 * MIB)
+
+static uint64_t took_ns[LOOPS_MAX];
+
+static int order(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static CUresult copy_once(void) {
+    static void *host;
+    static CUdeviceptr target;
+    CUresult result = CUDA_SUCCESS;
+    if (host == NULL) result = cuMemHostAlloc(&host, COPY_BYTES, 0);
+    if (!result && target == 0) result = cuMemAlloc(&target, COPY_BYTES);
+    if (!result) result = cuMemcpyHtoDAsync(target, host, COPY_BYTES, gpu.streams[0]);
+    return result ? result : cuStreamSynchronize(gpu.streams[0]);
+}
+
+static CUresult allocate_once(uint64_t *end_ns) {
+    CUdeviceptr address;
+    const CUresult result = cuMemAlloc(&address, ALLOC_BYTES);
+    *end_ns = now_ns();
+    return result ? result : cuMemFree(address);
+}
+
+static CUresult again_and_again(bool copies, uint64_t nanoseconds, char *found, size_t size) {
+    size_t count = 0;
+    uint64_t sum_ns = 0, end_ns = 0;
+    tell_hook("gpushare_cell_began");
+    CUresult result = spin(0);
+    if (!result) result = copies ? copy_once() : allocate_once(&end_ns);
+    printf("begun %d\n", (int)result);
+    fflush(stdout);
+    for (const uint64_t until_ns = now_ns() + nanoseconds;
+         now_ns() < until_ns && count < LOOPS_MAX && !result; count++) {
+        const uint64_t began_ns = now_ns();
+        result = copies ? copy_once() : allocate_once(&end_ns);
+        sum_ns += took_ns[count] = (copies ? now_ns() : end_ns) - began_ns;
+    }
+    tell_hook("gpushare_cell_ended");
+    if (count == 0) return result ? result : CUDA_ERROR_INVALID_VALUE;
+    qsort(took_ns, count, sizeof *took_ns, order);
+    snprintf(found, size, " %" PRIu64 " %" PRIu64, sum_ns / count, took_ns[count * 95 / 100]);
+    return result;
+}
+
 int main(void) {
     char line[256], command[16], found[256];
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a cell may wait for a turn that nobody gives any more */
@@ -230,6 +286,8 @@ int main(void) {
             tell_hook("gpushare_cell_ended");
         }
         if (strcmp(command, "cell") == 0) result = cell(a, found, sizeof found);
+        if (strcmp(command, "copies") == 0 || strcmp(command, "allocs") == 0)
+            result = again_and_again(command[0] == 'c', a, found, sizeof found);
         printf("%s %d%s\n", command, (int)result, found);
         fflush(stdout);
     }

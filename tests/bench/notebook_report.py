@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.bench.bars import Bar, exit_status
@@ -81,9 +81,16 @@ class Result:
 
 
 def result_of(
-    device: str, plan: Plan, samples: Samples, history: History, beside: Beside, *, simulated: bool
+    device: str,
+    plan: Plan,
+    samples: Samples,
+    history: History,
+    beside: Beside,
+    *,
+    beside_ahead: Mapping[str, float],
+    simulated: bool,
 ) -> Result:
-    """The figures of what was measured."""
+    """The figures of what was measured. `beside_ahead`: those of a cell beside a restore ahead."""
     work_s = statistics.median(cell.work_s for cell in samples.alone)
     took_s = [cell.latency_s for cell in samples.ran]
     ideal_s = ideal_latencies_s(samples.ran, work_s)
@@ -99,7 +106,8 @@ def result_of(
     in_run_s = statistics.median(whole) if whole else work_s
     found = dict.fromkeys(beside.figures, beside.by)
     ahead = None if simulated else interference_of_ahead(samples, history)
-    figures = dict(beside.figures)
+    figures = {**beside.figures, **beside_ahead}
+    found |= dict.fromkeys(beside_ahead, RESTORE_AHEAD)
     if ahead is not None:
         figures["interference_percent"] = ahead
         found["interference_percent"] = RESTORE_AHEAD

@@ -23,6 +23,7 @@ import pytest
 from tests.bench import bench_notebooks, moves
 from tests.bench.bars import exit_status
 from tests.bench.beside import STAND_IN, Beside, measure_beside, slower_percent
+from tests.bench.beside_ahead import measure_beside_ahead
 from tests.bench.notebook_people import Ran, ideal_latencies_s
 from tests.bench.notebook_plan import Plan, arguments, planned, settings_of
 from tests.bench.notebook_report import (
@@ -38,7 +39,7 @@ from tests.bench.notebook_report import (
 )
 from tests.support.machine import Machine
 from tests.support.paths import ROOT
-from tests.support.sim import GIB, SimulatedMachine
+from tests.support.sim import GIB, MIB, SimulatedMachine
 
 END_S_MAX = 120.0
 BESIDE = ("interference_percent", "interference_copy_percent", "alloc_ms_p95_beside")
@@ -435,10 +436,32 @@ def test_the_report_says_beside_whose_restore_a_figure_is() -> None:
     cells = [Ran(0, 1.0, 1.0, 1.0, 2.0)] * BESIDE_CELLS_MIN
     samples = Samples([100], alone=cells, ran=cells, intact=True, from_s=1.0, to_s=2.0)
     plan = plan_for(total=GIB, free=GIB)
-    figures = dict.fromkeys(BESIDE, 1.0)
-    real = result_of("", plan, samples, history, Beside(STAND_IN, "", figures), simulated=False)
-    assert [real.beside[name] for name in BESIDE] == [RESTORE_AHEAD, STAND_IN, STAND_IN]
+    figures = dict.fromkeys(BESIDE[1:], 1.0)
+    real = result_of(
+        "",
+        plan,
+        samples,
+        history,
+        Beside(STAND_IN, "", {"interference_copy_on_device_percent": 4.0}),
+        beside_ahead=figures,
+        simulated=False,
+    )
+    assert [real.beside[name] for name in BESIDE] == [RESTORE_AHEAD] * 3
+    assert real.beside["interference_copy_on_device_percent"] == STAND_IN
     assert (real.ahead_share, real.bytes_moved, real.bytes_least) == (0.5, 10, 50)
-    assert list(real.unmeasured) == ["interference_copy_on_device_percent"]
-    nothing = result_of("", plan, samples, history, Beside(why="why"), simulated=True)
+    assert not real.unmeasured
+    why = Beside(why="why")
+    nothing = result_of("", plan, samples, history, why, beside_ahead={}, simulated=True)
     assert set(BESIDE) < set(nothing.unmeasured) and nothing.beside == {}
+
+
+@pytest.mark.full
+def test_cells_beside_a_restore_ahead(tmp_path: Path) -> None:
+    """They run, and their copies and allocations are timed. What the simulated device's figures are
+    says nothing."""
+    machine = Machine("simulated GPU", (sim := SimulatedMachine(tmp_path / "gpu")).env(), sim)
+    figures = measure_beside_ahead(
+        machine, tmp_path, tenant_bytes=192 * MIB, limit_bytes=512 * MIB, rounds=1
+    )
+    assert sorted(figures) == ["alloc_ms_p95_beside", "interference_copy_percent"]
+    assert figures["alloc_ms_p95_beside"] > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.ports import free_port
 
 TOKEN = "token-of-the-browser-tests"
 PANEL = ROOT / "jupyter_gpushare" / "labextension"
@@ -43,12 +43,6 @@ def write_notebook(file: Path, *cells: str) -> None:
     file.write_text(json.dumps(notebook))
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class JupyterProcess:
     """`jupyter lab` with one extension or none; what it reads and writes is below `directory`."""
 
@@ -60,7 +54,7 @@ class JupyterProcess:
         python: Path | None = None,
     ) -> None:
         """`python` is of another environment than this one."""
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.files = directory / "files"
         self.files.mkdir(parents=True)

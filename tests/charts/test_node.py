@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,6 @@ from tests.charts.chart import SMALLEST, rendered, the
 from tests.kubelet.fake_kubelet import FakeKubelet
 from tests.scheduler.test_tenants_dir import hub_url
 from tests.support.hook_client import ScriptedClient
-from tests.support.other_user import let_others_in
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import environment
 from tests.support.sim import SimulatedMachine
@@ -119,9 +119,14 @@ def status_at(tenants: Path, token: str) -> dict[str, Any]:
 )
 def test_two_users_share_a_node(tmp_path: Path, hub_url: str) -> None:
     """Ann and desk connect by what the kubelet was told to mount into their containers."""
-    machine = SimulatedMachine(tmp_path / "machine")
-    pod = Pod(tmp_path / "node", hub_url, machine)
-    let_others_in(tmp_path)
+    with tempfile.TemporaryDirectory(prefix="gpushare-") as root:  # sockets need short paths
+        Path(root).chmod(0o755)
+        pod = Pod(Path(root), hub_url, SimulatedMachine(tmp_path / "machine"))
+        share(pod)
+
+
+def share(pod: Pod) -> None:
+    """The story itself."""
     with ExitStack() as node, FakeKubelet(pod.plugins) as kubelet:
         with ExitStack() as scheduler:
             scheduler.enter_context(pod.container("scheduler"))

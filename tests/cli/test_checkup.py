@@ -11,10 +11,10 @@ import pytest
 
 from jupyter_gpushare.cli.checkup import servers
 from jupyter_gpushare.cli.checkup.cgroups import tightest_limit
-from jupyter_gpushare.cli.checkup.elf_versions import NotElf, needed_versions, newest_glibc, numbers
 from jupyter_gpushare.cli.checkup.library import library_facts
 from jupyter_gpushare.cli.checkup.machine import machine_facts
 from jupyter_gpushare.cli.checkup.runtime import runtime_facts, scheduler_facts
+from jupyter_gpushare.kernel.elf_versions import NotElf, needed_versions, newest_glibc, numbers
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest
 
@@ -184,6 +184,34 @@ def test_a_group_whose_path_is_that_of_the_host(tmp_path: Path) -> None:
     put(tmp_path / "proc/self/cgroup", "0::/kubepods/pod1\n")
     put(tmp_path / "sys/fs/cgroup/memory.max", f"{GIB}\n")
     assert tightest_limit(tmp_path).bytes_max == GIB
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "limit", "used", "key"),
+    [
+        ("0::/", "", "memory.max", "memory.current", "inactive_file"),
+        ("0::/../../x", "", "memory.max", "memory.current", "inactive_file"),
+        (
+            "4:memory:/",
+            "memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
+    ],
+    ids=["2", "2, from another root", "1"],
+)
+def test_a_container_with_groups_of_its_own(
+    tmp_path: Path, line: str, folder: str, limit: str, used: str, key: str
+) -> None:
+    """Its group is the root there. Files that the kernel drops when need be count as free."""
+    put(tmp_path / "proc/self/cgroup", f"{line}\n")
+    base = tmp_path / "sys/fs/cgroup" / folder
+    put(base / limit, f"{GIB}\n")
+    put(base / used, f"{512 * MIB}\n")
+    put(base / "memory.stat", f"anon 1\n{key} {100 * MIB}\n")
+    facts = tightest_limit(tmp_path)
+    assert (facts.bytes_max, facts.bytes_used) == (GIB, 412 * MIB)
 
 
 # ---- the hub, MPS ----------------------------------------------------------------------------

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cli.checkup import finding, node
+from jupyter_gpushare.cli.checkup import finding as finding_module
 from jupyter_gpushare.cli.checkup import findings as findings_module
-from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts, SchedulerFacts
+from jupyter_gpushare.cli.checkup import host_memory
+from jupyter_gpushare.cli.checkup import jobs as jobs_module
+from jupyter_gpushare.cli.checkup import node as node_module
+from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts, HubFacts, SchedulerFacts
 from jupyter_gpushare.cli.checkup.findings import Finding, Level, exit_status, findings
 from tests.cli.machines import (
+    ALICE,
     BOB,
     DEVICE_ID,
     GIB,
@@ -178,10 +182,50 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
         WARNING,
         "cannot be parked there",
     ),
+    (
+        "hub",
+        "hub",
+        {"user": "alice", "address": "http://h/hub/api", "unreachable": "Connection refused"},
+        PROBLEM,
+        "http://h/hub/api from this machine: Connection refused",
+    ),
+    ("slurm", "job", {"id": "7", "node": "n1"}, WARNING, "7 has no GPU and no shard"),
+    (
+        "slurm",
+        "job",
+        {"id": "7", "node": "n1", "has_shard": True},
+        WARNING,
+        "Nothing tells the Slurm job 7 where the scheduler of the node n1 is",
+    ),
     ("paused", "scheduler", {"status": with_device(mode="drained")}, WARNING, "drained GPU 0"),
     ("frozen", "scheduler", {"status": frozen_kernel(holds=False)}, WARNING, "gets no turn until"),
     ("frozen", "scheduler", {"status": frozen_kernel(holds=True)}, WARNING, "keeps the GPU from"),
 ]
+
+
+@pytest.mark.promise(
+    "cli",
+    "The doctor says when a server's memory limit is too small for what its notebooks have on "
+    "GPUs, and how large it has to be",
+)
+@pytest.mark.parametrize(
+    ("limit", "used", "room", "needed"),
+    [(3 * GIB, 3 * GIB // 2, "1.2", 4), (40 * GIB, 37 * GIB, "1.0", 42)],
+    ids=["small", "large"],
+)
+def test_a_limit_too_small_to_park(limit: int, used: int, room: str, needed: int) -> None:
+    """2 GiB are on the device; a reserve of the limit stays free. On a machine of one's own, the
+    limit of this terminal need not be that of a server."""
+    group = {"path": "/a", "version": 1, "bytes_max": limit, "bytes_used": used}
+    facts = machine_with("cgroup", **group)
+    assert bad(facts) == []
+    (finding,) = bad(dataclasses.replace(facts, hub=HubFacts(user="alice", uid=ALICE)))
+    assert (finding.check, finding.level) == ("host-memory", WARNING)
+    assert f"leaves {room} GiB for parked GPU memory" in finding.what
+    assert "notebooks of this server have 2.0 GiB on GPUs" in finding.what
+    assert finding.remedy.endswith(f"For what it has now, it needs {needed} GiB.")
+    enough = machine_with("cgroup", **{**group, "bytes_max": needed * GIB})
+    assert bad(dataclasses.replace(enough, hub=HubFacts(user="alice", uid=ALICE))) == []
 
 
 @pytest.mark.promise(
@@ -247,18 +291,19 @@ def test_parked_memory_hides_no_stranger() -> None:
     assert (finding.check, "36.0 GiB" in finding.what) == ("foreign-memory", True)
 
 
-@pytest.mark.parametrize("module", [findings_module, finding, node])
+@pytest.mark.parametrize(
+    "module", [findings_module, finding_module, host_memory, jobs_module, node_module]
+)
 def test_the_checks_are_pure(module: ModuleType) -> None:
-    """What is judged was gathered before: these files import nothing that looks for itself."""
+    """What is judged was gathered before: what judges imports nothing that looks for itself."""
     tree = ast.parse(Path(str(module.__file__)).read_text())
     imported = {
         node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
     } | {name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names}
     pure = {"__future__", "enum", "collections.abc", "dataclasses", "typing"}
-    assert imported - pure <= {
-        *("elf_versions", "facts", "finding", "node"),
-        *("jupyter_gpushare.kubelet.pods", "jupyter_gpushare.kubelet.seats"),
-    }
+    ours = {"jupyter_gpushare.kernel.elf_versions", "facts", "finding", "host_memory", "jobs"}
+    ours |= {"node", "jupyter_gpushare.kubelet.pods", "jupyter_gpushare.kubelet.seats"}
+    assert imported - pure <= ours
 
 
 @pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")

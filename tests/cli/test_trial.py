@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import pytest
 from jupyter_gpushare.cli import trial
 from jupyter_gpushare.cli.main import main
 from tests.support.kernels import Kernel
+from tests.support.ports import free_port
 from tests.support.scheduler_process import running_scheduler
 
 START_S = 120.0
@@ -61,9 +61,7 @@ def temporary() -> Iterator[Path]:
 
 @pytest.fixture
 def running(tmp_path: Path, temporary: Path) -> Iterator[Trial]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     places = {"HOME": "home", "JUPYTER_RUNTIME_DIR": "r", "JUPYTER_DATA_DIR": "d"}
     env = {**os.environ, **{name: str(tmp_path / place) for name, place in places.items()}}
     env["TMPDIR"] = str(temporary)

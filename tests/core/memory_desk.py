@@ -66,6 +66,7 @@ class MemoryDesk(Desk):
                 bytes_parkable=has["parkable"],
                 host_limit=has["host_limit"],
                 budget_serial=serial,
+                bytes_kept=has.get("kept", 0),
             ),
             after_s=after_s,
         )

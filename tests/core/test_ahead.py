@@ -281,3 +281,51 @@ def test_what_was_freed_while_it_was_parked_has_not_come() -> None:
     holder = desk.with_memory("a", 1500, resting=False)
     desk.need(holder, 2500)
     assert desk.budget(first) == 2000 and later not in desk.told()
+
+
+# ---- a holder whose program copies --------------------------------------------------------------
+
+
+@pytest.mark.promise(
+    "accounts",
+    "While the program of a holder copies much between host and device, nothing comes ahead; it "
+    "goes on when the bus is quiet",
+)
+def test_copies_of_a_holder_have_the_bus() -> None:
+    """What has not come stays away, and what has come stays."""
+    desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
+    desk.report(next_one, parked=2000)
+    desk.do(ev.BusUsed(client=holder))
+    assert desk.budget(next_one) == 1000
+    assert desk.memory("b").bytes_resident == 1000
+    desk.do(ev.BusUsed(client=holder), after_s=ahead.BUS_QUIET_S / 2)
+    desk.do(ev.ClockTicked(), after_s=ahead.BUS_QUIET_S * 0.9)
+    assert desk.budget(next_one) == 1000
+    assert desk.wake_at_s == pytest.approx(desk.now_s + ahead.BUS_QUIET_S * 0.1)
+    desk.do(ev.ClockTicked(), after_s=ahead.BUS_QUIET_S * 0.2)
+    assert desk.budget(next_one) == 3000
+
+
+@pytest.mark.promise("While the program of a holder copies much...")
+def test_nobody_begins_to_come_beside_copies() -> None:
+    """The one who waits came after them."""
+    desk = MemoryDesk(restore_ahead=RestoreAhead.ON)
+    next_one = desk.with_memory("b", 3000)
+    desk.report(next_one, parked=3000)
+    desk.report(next_one)
+    holder = desk.with_memory("a", 3000, resting=False)
+    desk.report(holder)
+    desk.do(ev.BusUsed(client=holder))
+    desk.ask(next_one)
+    assert desk.budget(next_one) == 0
+    desk.do(ev.ClockTicked(), after_s=ahead.BUS_QUIET_S)
+    desk.report(holder)  # it had heard that all that is free is its own
+    assert desk.budget(next_one) == 3000
+
+
+@pytest.mark.promise("While the program of a holder copies much...")
+def test_copies_without_the_turn_say_nothing() -> None:
+    """They were under way when it ended."""
+    desk, _, next_one = desk_with_one_that_waits(3000, 3000)
+    desk.do(ev.BusUsed(client=next_one))
+    assert desk.budget(next_one) == 3000

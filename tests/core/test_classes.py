@@ -300,6 +300,42 @@ def test_batch_waits_for_its_own_interactive_notebook_and_no_longer() -> None:
 
 
 @STARVED
+@pytest.mark.parametrize("starvation_s", [7.3, 10.1])
+def test_the_moment_at_which_it_has_waited_long_enough(starvation_s: float) -> None:
+    """A tenant that queues again just then has: the difference of two times is less by a hair."""
+    desk = Desk(SETTINGS.replace(starvation_s=starvation_s))
+    batch = waits(desk, "batch", "ann", "batch")
+    came_s = desk.now_s
+    waits(desk, "cell", "ben", cell=True)
+    desk.drop(batch)
+    assert (came_s + starvation_s) - came_s < starvation_s
+    desk.now_s = came_s + starvation_s
+    desk.ask(batch)
+    assert desk.scheduler._machine._state.tenants[TenantId("batch")].starved
+
+
+@STARVED
+def test_it_has_waited_for_long_when_its_stalled_turn_ends() -> None:
+    """For a further device, in whose queue it stays: as what it waits is found at that moment."""
+    desk = Desk(SETTINGS.replace(starvation_s=30, overdue_s=1000), devices="AB")
+    desk.tenant("other", owner="ben")
+    other = desk.client("other", "B")
+    desk.ask(other)
+    desk.tenant("batch", owner="ann", asked_class="batch")
+    first = desk.client("batch", "A")
+    desk.ask(first)
+    desk.ask(desk.client("batch", "B"))
+    for _ in range(40):
+        if desk.status("batch").state == "recalled":
+            desk.stall(first, calls_waiting=1)
+        desk.do(ev.ClockTicked(), after_s=1)
+    assert desk.status("batch").state == "stalled"
+    desk.drop(first)
+    assert desk.status("batch").state == "waiting"
+    assert desk.scheduler._machine._state.tenants[TenantId("batch")].starved
+
+
+@STARVED
 def test_a_turn_that_was_cut_short_counts_until_the_next_one(desk: Desk) -> None:
     """A tenant that has had the device since, for as long as it wanted, has waited for nothing."""
     desk.set(starvation_s=60)

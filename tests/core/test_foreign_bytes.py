@@ -129,6 +129,20 @@ def test_foreign_bytes_grow_beside_what_is_kept() -> None:
 
 
 @pytest.mark.promise("Device memory that the driver keeps of parked...")
+def test_what_is_kept_is_not_taken_for_memory_of_one_that_has_ended() -> None:
+    """Whose memory counts until the device shows that it is free, which pages of others do not
+    delay. What an importer still has of it counts on."""
+    memory, (alice, bob) = memory_of(16, 24)
+    kept_by_driver(memory, alice, 16 * GIB, 16 * GIB)
+    memory.lose(bob, 4.0)
+    memory.measured(CONTEXTS + 40 * GIB, 4.1)
+    assert memory.bytes_ghost == 24 * GIB
+    for now_s, ghost in ((4.2, 20 * GIB), (8.9, 20 * GIB), (9.0, 4 * GIB), (9.1, 4 * GIB)):
+        memory.measured(CONTEXTS + 20 * GIB, now_s)
+        assert memory.bytes_foreign + memory.bytes_ghost == CONTEXTS + ghost
+
+
+@pytest.mark.promise("Device memory that the driver keeps of parked...")
 def test_a_first_look_counts_what_may_be_kept() -> None:
     """After a restart of the scheduler, say; and a client keeps no more than it has parked."""
     memory = DeviceMemory()

@@ -149,6 +149,22 @@ def test_a_call_that_waits_with_parked_memory_is_no_hopeless_need(limit: int) ->
     return None
 
 
+@pytest.mark.promise("A hand-over that the host has space for...")
+def test_managed_memory_gives_no_host_memory_up() -> None:
+    """It keeps that where it comes back, so the host has to have all that must leave. The turn went
+    to and fro for ever, and nothing moved."""
+    desk = MemoryDesk()
+    one, two = two_on_a_short_host(desk, PIECE)
+    desk.report(one, kept=PARKED)
+    desk.ask(one)
+    assert desk.granted() == []
+    found = desk.status("a").obstacle
+    assert found is not None
+    assert (found.kind.value, found.tenant, found.bytes_short) == ("host", "b", PARKED - PIECE)
+    desk.report(two, parkable=PARKED)
+    assert desk.granted() == [one]
+
+
 def test_nothing_comes_ahead_where_the_host_is_short() -> None:
     """What comes ahead of a turn keeps its host memory, which others under its limit may need."""
     for room, limit, comes_ahead in ((0, OWN, False), (0, OTHERS, True), (EACH, OWN, True)):

@@ -7,6 +7,7 @@ import pytest
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import RecallReason, RecallTurn, ReportSilent
 from jupyter_gpushare.core.ids import DeviceId
+from jupyter_gpushare.core.needs import GRACE_S
 
 from .memory_desk import USABLE, MemoryDesk
 
@@ -285,6 +286,55 @@ def test_a_turn_whose_memory_cannot_come_back_is_recalled() -> None:
     assert desk.holders() == ["c"]
     desk.drop(three, after_s=1)
     assert desk.obstacle("a") == "silent"
+
+
+@pytest.mark.promise(
+    "accounts",
+    "A turn whose memory cannot come back, because nobody can make the space, goes back soon, "
+    "and the status says why it waits",
+)
+def test_a_turn_whose_memory_cannot_come_back_goes_back_soon() -> None:
+    """A program outside the sharing takes the space in the middle. Nobody else is served meanwhile,
+    and the quantum waits for what comes back."""
+    desk = MemoryDesk(park_timeout_s=10)
+    desk.measure(0)
+    one, two = two_that_do_not_fit(desk)
+    three = desk.client("c")
+    desk.ask(one)
+    desk.drop(two, after_s=1)
+    desk.park(two)
+    desk.report(two, allocated=4500)
+    desk.report(one, parked=2000)
+    desk.ask(three)
+    came_s = desk.now_s
+    while not desk.recalled():
+        desk.measure(3000 + 1500 + 3500, after_s=0.1)
+    assert came_s + GRACE_S < desk.now_s < came_s + GRACE_S + 1
+    assert [each.reason for each in desk.all(RecallTurn)] == [RecallReason.NO_SPACE]
+    desk.drop(one, ev.DropReason.RECALL)
+    desk.ask(one)
+    assert desk.holders() == ["c"]
+    desk.drop(three, after_s=1)
+    assert desk.granted() == [] and desk.obstacle("a") == "foreign"
+    desk.measure(3000 + 1500, after_s=1)
+    assert desk.granted() == [one]
+
+
+@pytest.mark.promise("A turn whose memory cannot come back, because...")
+def test_a_turn_that_others_can_make_space_for_is_kept() -> None:
+    """They are slow; and memory of one that has died will be gone soon."""
+    desk = MemoryDesk(park_timeout_s=10, reclaim_s=5)
+    one, two = two_that_do_not_fit(desk)
+    desk.ask(one)
+    desk.drop(two, after_s=1)
+    desk.report(two, parked=1000, after_s=8)
+    desk.report(one, parked=2000, after_s=1)
+    desk.lose(two)
+    died_s = desk.now_s
+    while desk.budget(one) < 5000:
+        desk.sleep_until_woken()
+        assert not desk.recalled()
+    assert desk.now_s >= died_s + 5
 
 
 # ---- the ends --------------------------------------------------------------------------------

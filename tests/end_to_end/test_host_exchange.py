@@ -22,6 +22,7 @@ from tests.end_to_end.handovers import (
 )
 from tests.end_to_end.test_random_handovers import SETTINGS
 from tests.hook.runtime.test_arena import Group
+from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import MemoryTenant, MemoryTenants, faults, swapping_scheduler
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import GIB, MIB, SimulatedMachine
@@ -29,15 +30,24 @@ from tests.support.sim import GIB, MIB, SimulatedMachine
 DEVICE = 512 * MIB
 HELD = 400 * MIB
 SEGMENT = 64 * MIB
-SMALL_DEVICE = 96 * MIB
+SMALL_DEVICE = 224 * MIB
 """Less than six tenants soon have together."""
+SMALL_FIXED = 48 * MIB
+"""Of that. Memory that is given away as a whole would not fit beside it."""
 
 
 class Host:
     """A device, its scheduler, and tenants in one control group."""
 
-    def __init__(self, scheduler: SchedulerUnderTest, tenants: MemoryTenants, group: Group) -> None:
+    def __init__(
+        self,
+        scheduler: SchedulerUnderTest,
+        tenants: MemoryTenants,
+        group: Group,
+        machine: SimulatedMachine,
+    ) -> None:
         self.scheduler, self._tenants, self.group = scheduler, tenants, group
+        self.files = Files(machine)
 
     def start(self, name: str, *, size: int = HELD, **env: str) -> MemoryTenant:
         """With so much memory, which it has used in a turn."""
@@ -74,15 +84,17 @@ def host(folder: Path, *options: str) -> Iterator[Host]:
         swapping_scheduler(folder, machine.env(), *options, check=True) as scheduler,
         MemoryTenants(scheduler, machine.env(), folder) as tenants,
     ):
-        yield Host(scheduler, tenants, group)
+        yield Host(scheduler, tenants, group, machine)
     assert faults(machine) == []
 
 
-def one_that_keeps_another_parked(shared: Host, room: int) -> tuple[MemoryTenant, MemoryTenant]:
+def one_that_keeps_another_parked(
+    shared: Host, room: int, **env_of_three: str
+) -> tuple[MemoryTenant, MemoryTenant]:
     """The first is parked because the second has as much, and the host could take `room` more."""
     shared.group.leave(4 * HELD)
     one = shared.start("one")
-    three = shared.start("three")
+    three = shared.start("three", **env_of_three)
     shared.scheduler.eventually(lambda status: shared.parked("one") == parked_least(shared))
     shared.group.leave(shared.group.taken()[0] + room)
     return one, three
@@ -156,6 +168,28 @@ def test_a_recall_in_the_middle_of_an_exchange_loses_nothing(tmp_path: Path) -> 
             answers(other)
 
 
+@pytest.mark.promise("A host that runs out of memory in the middle of an exchange...")
+def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> None:
+    """The third piece is on its way to the host when others take all that it has left. Who waits
+    reads why, and goes on when there is room again, and so does the other one."""
+    stop = "hold cuMemcpyDtoHAsync thread=gpushare-mem nth=3 until=go"
+    with host(tmp_path, "--GPUShareScheduler.park_timeout_s=1") as shared:
+        one, three = one_that_keeps_another_parked(shared, 2 * SEGMENT, GPUSHARE_SIM_FAULTS=stop)
+        ask(one)
+        shared.files.wait_for_held("go")
+        shared.group.leave(0)
+        shared.files.make("go")
+        shared.scheduler.eventually(lambda status: shared.reason("one"))
+        assert "for which the host, or the memory limit of its server, has no room" in (
+            shared.reason("one")
+        )
+        assert 0 < shared.parked("one") < parked_least(shared)
+        shared.group.leave(4 * HELD)
+        answers(one)
+        three.verify()
+        one.verify()
+
+
 @pytest.mark.promise("Where host memory is short, what comes...")
 @pytest.mark.parametrize("victim", ["who leaves", "who comes"])
 @pytest.mark.parametrize("gone", [1, 3])
@@ -207,12 +241,17 @@ class OneGroup:
 class Together(Director):
     """Nobody is killed: the account of the group would not see it."""
 
-    def kill_in_a_hand_over(self) -> None:
-        self.several_at_once()
+    def kill_in_a_hand_over(self, tenant: MemoryTenant) -> None:
+        self.several_at_once(tenant)
+
+    def kill_and_replace(self, tenant: MemoryTenant) -> None:
+        """It lives on."""
 
 
 @pytest.mark.promise("Where host memory is short, what comes...")
-@pytest.mark.parametrize(("seed", "with_faults"), [(5, False), (6, True)])
+@pytest.mark.parametrize(
+    ("seed", "with_faults"), [pytest.param(5, False, marks=pytest.mark.full), (6, True)]
+)
 def test_random_hand_overs_under_one_limit_lose_no_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, with_faults: bool
 ) -> None:
@@ -233,7 +272,14 @@ def test_random_hand_overs_under_one_limit_lose_no_byte(
         swapping_scheduler(tmp_path / "run", machine.env(), *SETTINGS, check=True) as scheduler,
         MemoryTenants(scheduler, machine.env(), tmp_path) as tenants,
     ):
-        director = Together(tenants, random.Random(seed), tmp_path, faults=with_faults)
+        director = Together(
+            tenants,
+            random.Random(seed),
+            tmp_path,
+            faults=with_faults,
+            fixed_bytes_max=SMALL_FIXED,
+            wholes=False,
+        )
         director.begin()
         for _ in range(40):
             (device,) = scheduler.status()["devices"]

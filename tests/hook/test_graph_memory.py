@@ -10,6 +10,8 @@ import pytest
 from tests.hook.session import MIB, Session
 from tests.support.sim import GIB, SimulatedMachine
 
+ROOM_MADE = "2"
+
 
 @pytest.fixture
 def sim(tmp_path: Path) -> SimulatedMachine:
@@ -53,6 +55,23 @@ def test_a_launch_without_room_is_out_of_memory(program: Session) -> None:
     over = "print(made('cuMemAllocAsync', c_size_t(40 * MIB), c_void_p(s)))"
     begin = "begin_graph()"
     assert program.run(begin, over, FAKE_CAP=str(32 * MIB)) == ["-2"]
+
+
+@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.parametrize("call", ["run", "upload"])
+def test_a_launch_for_which_the_driver_has_no_memory_asks_for_what_it_takes(
+    program: Session, call: str
+) -> None:
+    """As an allocation from a pool does. A call that allocates nothing asks for more: on a device
+    that is nearly full nobody could make that."""
+    base = {"run": "cuGraphLaunch", "upload": "cuGraphUpload"}[call]
+    fails = f"fail {base} nth=1 result=2 times=1"
+    lines = [f"print({call}(executable(40 * MIB)))"]
+    assert program.run(*lines, FAKE_ROOM=ROOM_MADE, GPUSHARE_SIM_FAULTS=fails) == ["0"]
+    assert program.told("room") == [f"room 0 {72 * MIB} {base}"]
+    lines = [f"print({call}(plain(alloc(MIB))))"]
+    assert program.run(*lines, FAKE_ROOM=ROOM_MADE, GPUSHARE_SIM_FAULTS=fails) == ["0"]
+    assert program.told("room") == [f"room 0 {512 * MIB} {base}"]
 
 
 def test_memory_that_a_graph_leaves_is_freed_outside(program: Session) -> None:

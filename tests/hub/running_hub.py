@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from jupyter_gpushare.client.paths import HTTP_SOCKET
 from tests.hub.proxy import proxy_command
 from tests.hub.visitor import Visitor
 from tests.support.paths import HOOK_LIBRARY, ROOT
+from tests.support.ports import free_ports
 
 START_S_MAX = 180.0
 END_S_MAX = 60.0
@@ -78,7 +78,7 @@ class RunningHub:
         self.log_path = folder / "hub.log"
         self.runtime_dir = folder / "run"
         self.process: subprocess.Popen[bytes] | None = None
-        port, api_port, proxy_port = _free_ports(3)
+        port, api_port, proxy_port = free_ports(3)
         self.url = f"http://127.0.0.1:{port}"
         (folder / "homes").mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)  # or the scheduler says that its users cannot come to its sockets
@@ -108,7 +108,7 @@ class RunningHub:
                 "args": ["--allow-root", "--LabApp.expose_app_in_browser=True"],
                 "environment": {
                     **server_env,
-                    **(_as_if_installed(folder) if self._from_checkout else {}),
+                    **(as_if_installed(folder) if self._from_checkout else {}),
                 },
                 "http_timeout": SERVER_S_MAX,
                 "start_timeout": SERVER_S_MAX,
@@ -132,7 +132,7 @@ class RunningHub:
         config.write_text(_CONFIG.format(given=str(given)) + self._our_lines)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [self._python, "-m", "jupyterhub", f"--config={config}"],
+                self._command(config),
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -142,6 +142,10 @@ class RunningHub:
             )
         self.await_that(self._is_ready, "the hub and its scheduler answer")
         return self
+
+    def _command(self, config: Path) -> list[str]:
+        """Which starts the hub."""
+        return [str(self._python), "-m", "jupyterhub", f"--config={config}"]
 
     def _is_ready(self) -> bool:
         if self.process is None or self.process.poll() is not None:
@@ -291,7 +295,7 @@ def server_env(machine_env: Mapping[str, str], folder: Path) -> dict[str, str]:
 _LEADS_TO_DEVICE = ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR", "CUDA_VISIBLE_DEVICES")
 
 
-def _as_if_installed(folder: Path) -> dict[str, str]:
+def as_if_installed(folder: Path) -> dict[str, str]:
     """This checkout need not be installed as a wheel is, which brings these two."""
     return {
         "JUPYTER_CONFIG_PATH": str(_enabled(folder)),
@@ -321,12 +325,3 @@ def _with_panel(folder: Path) -> Path:
 def _marks() -> dict[str, str]:
     """By which a test finds again what it has started, however deep."""
     return {k: v for k, v in os.environ.items() if k.startswith("GPUSHARE_TEST_")}
-
-
-def _free_ports(count: int) -> list[int]:
-    """All open at once, so that they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [int(sock.getsockname()[1]) for sock in sockets]

@@ -13,6 +13,8 @@ from traitlets.config import Config
 
 from jupyter_gpushare.hub import setup
 from jupyter_gpushare.hub.options import ROOTS_RUNTIME_DIR, GPUShare, OptionError
+from jupyter_gpushare.hub.places import LED_BY_THE_NODE, PLACES, SCHEDULERS_ELSEWHERE
+from jupyter_gpushare.hub.platforms import PLATFORMS
 from jupyter_gpushare.hub.roles import OWN_USE
 
 pytest.importorskip("jupyterhub", reason="JupyterHub is not installed")
@@ -309,3 +311,9 @@ def test_what_cannot_be_used(c: Config, name: str, value: object, sentences: str
     with pytest.raises(OptionError, match=sentences):
         setup(c)
     assert repr(c) == before
+
+
+def test_each_place_has_its_part() -> None:
+    """What the option may name is what there is a function for."""
+    assert sorted(PLATFORMS) == list(PLACES)
+    assert LED_BY_THE_NODE <= SCHEDULERS_ELSEWHERE < set(PLACES)

@@ -146,6 +146,11 @@ class HubKernel(Kernel):
         self.client = WebSocketClient(visitor.web_socket(f"api/kernels/{kernel_id}/channels"))
         self._pid = int(self.run("import os; os.getpid()").ok().text)
 
+    def reach_by(self, visitor: Visitor) -> None:
+        """After the hub has been away: its proxy has ended the connection."""
+        self._visitor = visitor
+        self.client = WebSocketClient(visitor.web_socket(f"api/kernels/{self.kernel_id}/channels"))
+
     @property
     def pid(self) -> int:
         return self._pid

@@ -233,6 +233,10 @@ def test_disabled_means_not_there(stub: StubScheduler, stub_env: dict[str, str])
             {"GPUSHARE_DISABLED_BY": "administrator"},
             "Your administrator has switched GPU sharing off: %gpushare does nothing, and",
         ),
+        (
+            {"GPUSHARE_DISABLED_BY": "slurm"},
+            "This Slurm job has whole GPUs, which it shares with nobody: %gpushare does nothing.",
+        ),
     ],
 )
 def test_the_magic_of_a_kernel_that_is_switched_off(

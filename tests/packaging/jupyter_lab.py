@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.client.paths import HTTP_SOCKET
 from tests.packaging.environments import Environment
 from tests.server.server_process import schedulers_of
+from tests.support.ports import free_port
 
 TOKEN = "the-tests-own"
 START_S_MAX = 120.0
@@ -66,9 +66,7 @@ class JupyterLab:
 
     def _configure(self, folder: Path) -> int:
         """What a test must have otherwise than a person; the port."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
+        port = free_port()
         server = {"allow_root": True, "open_browser": False, "port": port, "port_retries": 0}
         config = {"ServerApp": server, "IdentityProvider": {"token": TOKEN}}
         (folder / "jupyter_server_config.json").write_text(json.dumps(config))

@@ -63,8 +63,12 @@ def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
     names_of_it = {"builtins.ptx", "libcuda.so.1", "libnvidia-ml.so.1"}
     assert {Path(name).name for name in simulated} == names_of_it
     assert {f"{info}/entry_points.txt", f"{info}/licenses/LICENSE"} <= names
-    config = f"{info.removesuffix('.dist-info')}.data/data/{SERVER_CONFIG_IN_PREFIX}"
-    assert {name for name in files if not name.startswith("jupyter_gpushare/")} == {config}
+    data = f"{info.removesuffix('.dist-info')}.data/data"
+    deploy = {
+        name.replace("deploy/", f"{data}/share/jupyter-gpushare/") for name in tracked("deploy")
+    }
+    others = {name for name in files if not name.startswith("jupyter_gpushare/")}
+    assert others == {f"{data}/{SERVER_CONFIG_IN_PREFIX}", *deploy}
     assert not {name for name in files if name.endswith((".c", ".h", ".o", ".pyc", ".new"))}
     assert {name for name in files if name.endswith(".so")} == {LIBRARY_IN_WHEEL}
 

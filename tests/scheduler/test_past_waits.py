@@ -628,6 +628,25 @@ def test_memory_of_a_turn_on_two_devices_comes_back_once() -> None:
     ]
 
 
+def test_memory_that_comes_twice_while_it_queues_begins_no_other_wait() -> None:
+    """A turn that lacks a further device waits for that, whatever its memory does meanwhile. The
+    wait was lost: another one began beside it, and it never ended."""
+    kept = PastWaits()
+    kept.note(move(begun=(has("w"),)), label_of, 0)
+    kept.note(move(B, begun=(has("b"),), waiters=(waits("w"),)), label_of, 1)
+    for at_s, to_come in ((2, 9), (3, 0), (4, 5)):
+        kept.note(move(still=(has("w", to_come=to_come),)), label_of, at_s)
+        fits_together(told_of(kept, TenantId("w"), at_s)[0])
+    kept.note(move(B, ended=("b",), begun=(has("w", to_come=5),), left=("w",)), label_of, 6)
+    kept.note(move(still=(has("w"),)), label_of, 8)
+    (told,) = told_of(kept, TenantId("w"), 30)[0]
+    assert told.wait.how is How.SERVED
+    assert [restored(part) for part in told.intervals] == [
+        (5, None),
+        (2, Restored(5, is_over=True, came_all=True)),
+    ]
+
+
 def test_a_turn_that_queues_once_more_waits_for_that() -> None:
     """It lacks a further device while memory comes back to the first one."""
     kept = PastWaits()

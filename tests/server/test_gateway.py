@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,13 @@ from tornado.httpclient import HTTPClientError
 from jupyter_gpushare.server.gateway import why_elsewhere
 from tests.server.browser import Browser
 from tests.server.server_process import TOKEN, JupyterServer
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.support.ports import free_port
 
 
 @pytest.fixture
 def gateway(tmp_path: Path, runtime: Path) -> Iterator[str]:
     """The address of a Jupyter server, which answers what a gateway does. It shares no GPU."""
-    port = _free_port()
+    port = free_port()
     server = JupyterServer(tmp_path / "gateway", {"GPUSHARE_DISABLE": "1"}, port=port)
     server.await_port(port)
     GatewayClient.clear_instance()  # it is one for the process, and so for all servers of its tests

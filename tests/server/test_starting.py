@@ -17,6 +17,7 @@ from jupyter_gpushare.client import HTTP_SOCKET, SchedulerClient
 from jupyter_gpushare.server.app import GPUShareExtension
 from jupyter_gpushare.server.starter import start_scheduler
 from tests.server.server_process import JupyterServer, schedulers_of
+from tests.support.other_user import OTHER_UID, as_root_only
 from tests.support.scheduler_process import SchedulerUnderTest
 
 SERVERS = 10
@@ -144,6 +145,20 @@ def test_who_starts_a_scheduler(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert GPUShareExtension().start_scheduler is starts
+
+
+@as_root_only
+def test_a_directory_of_another_account_has_its_own_scheduler(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a node of Slurm, where systemd starts it: a user's own server starts none beside it."""
+    monkeypatch.delenv("JUPYTERHUB_API_TOKEN", raising=False)
+    monkeypatch.setenv("GPUSHARE_RUNTIME_DIR", str(runtime))
+    assert GPUShareExtension().start_scheduler
+    runtime.mkdir()
+    assert GPUShareExtension().start_scheduler
+    os.chown(runtime, OTHER_UID, OTHER_UID)
+    assert not GPUShareExtension().start_scheduler
 
 
 @pytest.mark.promise("A killed scheduler is replaced, and...")

@@ -30,7 +30,7 @@ def built_tenant(*flags: str, suffix: str = "", source: Path = SOURCE) -> Path:
     program = BUILD / "tests" / "support" / f"{source.stem}{suffix}"
     program.parent.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(f"support-{source.stem}{suffix}"):
-        if not newer(program, source, BUILTINS_PTX):
+        if not newer(program, source, *source.parent.glob("*.h"), BUILTINS_PTX):
             options = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
             options += ["-Wno-deprecated-declarations", "-isystem", str(cuda_headers()), *flags]
             options += [f'-DBUILTINS_PTX="{BUILTINS_PTX}"']

@@ -279,7 +279,7 @@ void execute_journal(const struct stream *stream, const struct op *op, uint64_t 
         .submitted_ns = op->submitted_ns != 0 ? op->submitted_ns : started_ns,
         .started_ns = started_ns,
         .ended_ns = ended_ns,
-        .pid = process_pid,
+        .pid = process_number,
         .device = stream->context->device,
         .stream = stream->number};
     describe(op, &record);

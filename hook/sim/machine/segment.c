@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "machine/config.h"
+#include "machine/elsewhere.h"
 
 static char directory_path[PATH_MAX - 32];
 static pthread_once_t directory_once = PTHREAD_ONCE_INIT;
@@ -71,6 +72,7 @@ static void add_device(struct sim_segment *segment, uint32_t role, uint32_t gpu,
 
 static void fill_segment(struct sim_segment *segment) {
     segment->version = SIM_SEGMENT_VERSION;
+    segment->pid_namespace = elsewhere_own_namespace();
     config_load(segment_directory(), &segment->config);
     uint32_t instances = segment->config.mig_instances;
     for (uint32_t gpu = 0; gpu < segment->config.device_count; gpu++) {

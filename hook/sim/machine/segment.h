@@ -36,6 +36,7 @@
 #define SIM_DEVICES_MAX 16
 #define SIM_PROCESSES_MAX 256
 #define SIM_SHARED_MAX 1024
+#define SIM_PID_BITS 22 /* no pid is larger (proc(5), pid_max) */
 
 enum sim_device_role {
     SIM_DEVICE_GPU = 0,        /* a whole device */
@@ -77,9 +78,9 @@ struct sim_process_use {
 };
 
 struct sim_process {
-    _Atomic uint32_t pid; /* 0: free row */
-    uint32_t reserved;
-    uint64_t start_ticks; /* /proc/PID/stat field 22: tells a reused pid */
+    _Atomic uint32_t pid;   /* 0: free row */
+    uint32_t pid_namespace; /* in which it has this pid; see elsewhere.h */
+    uint64_t start_ticks;   /* /proc/PID/stat field 22: tells a reused pid */
     _Atomic uint32_t
         doorbell; /* futex of its executor; rung by others when time is redistributed */
     _Atomic uint32_t sleeping;    /* its executor sleeps on the doorbell */
@@ -112,8 +113,8 @@ struct sim_segment {
     uint32_t version;
     struct sim_config config;
     pthread_mutex_t lock;
-    uint32_t device_count; /* entries of `devices`: GPUs, MIG parents and instances */
-    uint32_t reserved;
+    uint32_t device_count;  /* entries of `devices`: GPUs, MIG parents and instances */
+    uint32_t pid_namespace; /* of whoever made the segment */
     struct sim_device devices[SIM_DEVICES_MAX];
     struct sim_process processes[SIM_PROCESSES_MAX];
     uint64_t shared_serial;
@@ -146,7 +147,14 @@ void segment_leave(struct sim_segment *segment, struct sim_process *self);
 bool segment_reap(struct sim_segment *segment);
 
 /* True while the process of this row lives (pid and start time agree). */
-bool segment_process_lives(const struct sim_process *process);
+bool segment_process_lives(const struct sim_segment *segment, const struct sim_process *process);
+
+/* Its pid as the caller counts; 0 where it has none. */
+uint32_t segment_pid_here(const struct sim_segment *segment, const struct sim_process *process);
+
+/* Under which the journal has it: its pid where it lives beside the machine's maker. In another pid
+ * namespace another process may have the same pid: the row above it tells them apart. */
+uint32_t segment_number(const struct sim_segment *segment, const struct sim_process *process);
 
 /* Takes or gives back bytes of a device. False when they are not there, also after reaping, and
  * without what is kept for anybody. */

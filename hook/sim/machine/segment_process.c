@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "machine/elsewhere.h"
 #include "machine/engine.h"
 #include "machine/segment.h"
 
@@ -31,9 +32,24 @@ static uint64_t start_ticks_of(uint32_t pid) {
     return at == NULL ? 0 : strtoull(at, NULL, 10);
 }
 
-bool segment_process_lives(const struct sim_process *process) {
+static int row_of(const struct sim_segment *segment, const struct sim_process *process) {
+    return (int)(process - segment->processes);
+}
+
+/* Whether its pid is a number of our own. */
+static bool lives_here(const struct sim_process *process) {
+    return process->pid_namespace == elsewhere_own_namespace();
+}
+
+static bool is_self(const struct sim_process *process) {
+    return atomic_load(&process->pid) == (uint32_t)getpid() && lives_here(process);
+}
+
+bool segment_process_lives(const struct sim_segment *segment, const struct sim_process *process) {
     uint32_t pid = atomic_load(&process->pid);
     if (pid == 0) return false;
+    if (!lives_here(process))
+        return elsewhere_is_held(segment_directory(), row_of(segment, process), &pid);
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) return false;
     return start_ticks_of(pid) == process->start_ticks;
 }
@@ -59,7 +75,7 @@ bool segment_reap(struct sim_segment *segment) {
     bool freed = false;
     for (int p = 0; p < SIM_PROCESSES_MAX; p++) {
         struct sim_process *row = &segment->processes[p];
-        if (atomic_load(&row->pid) == 0 || segment_process_lives(row)) continue;
+        if (atomic_load(&row->pid) == 0 || segment_process_lives(segment, row)) continue;
         clear_row(segment, row);
         freed = true;
     }
@@ -71,7 +87,7 @@ bool segment_reap(struct sim_segment *segment) {
 static void clear_own_rows(struct sim_segment *segment) {
     for (int p = 0; p < SIM_PROCESSES_MAX; p++) {
         struct sim_process *row = &segment->processes[p];
-        if (atomic_load(&row->pid) == (uint32_t)getpid()) clear_row(segment, row);
+        if (is_self(row)) clear_row(segment, row);
     }
 }
 
@@ -86,6 +102,8 @@ struct sim_process *segment_join(struct sim_segment *segment) {
     if (self != NULL) {
         memset(self->use, 0, sizeof self->use);
         self->start_ticks = start_ticks_of((uint32_t)getpid());
+        self->pid_namespace = elsewhere_own_namespace();
+        elsewhere_hold(segment_directory(), row_of(segment, self));
         atomic_store(&self->pid, (uint32_t)getpid());
     }
     segment_unlock(segment);
@@ -94,8 +112,21 @@ struct sim_process *segment_join(struct sim_segment *segment) {
 
 void segment_leave(struct sim_segment *segment, struct sim_process *self) {
     segment_lock(segment);
-    if (atomic_load(&self->pid) == (uint32_t)getpid()) clear_row(segment, self);
+    if (is_self(self)) clear_row(segment, self);
     segment_unlock(segment);
+}
+
+uint32_t segment_pid_here(const struct sim_segment *segment, const struct sim_process *process) {
+    uint32_t pid = atomic_load(&process->pid);
+    if (!lives_here(process))
+        (void)elsewhere_is_held(segment_directory(), row_of(segment, process), &pid);
+    return pid;
+}
+
+uint32_t segment_number(const struct sim_segment *segment, const struct sim_process *process) {
+    const uint32_t pid = atomic_load(&process->pid);
+    if (process->pid_namespace == segment->pid_namespace) return pid;
+    return (uint32_t)(row_of(segment, process) + 1) << SIM_PID_BITS | pid;
 }
 
 /* Call with the lock held. */

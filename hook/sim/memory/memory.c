@@ -321,7 +321,7 @@ void memory_journal(uint32_t kind, uint32_t device, uint64_t bytes, const char *
     struct journal_record record = {.submitted_ns = now,
                                     .started_ns = now,
                                     .ended_ns = now,
-                                    .pid = process_pid,
+                                    .pid = process_number,
                                     .device = device,
                                     .kind = kind,
                                     .amount = bytes};

@@ -85,7 +85,7 @@ static nvmlProcessInfo_t describe(const struct sim_segment *segment,
     const struct sim_device *device = &segment->devices[index];
     bool instance = device->role == SIM_DEVICE_MIG_INSTANCE;
     return (nvmlProcessInfo_t){
-        .pid = atomic_load(&process->pid),
+        .pid = segment_pid_here(segment, process),
         .usedGpuMemory = atomic_load(&process->use[index].bytes_used),
         .gpuInstanceId = instance ? device->instance + 1 : 0xffffffffu,
         .computeInstanceId = instance ? 0 : 0xffffffffu,

@@ -6,6 +6,7 @@
 struct sim_segment *process_segment;
 struct sim_process *process_row;
 uint32_t process_pid;
+uint32_t process_number;
 uint32_t process_devices[SIM_DEVICES_MAX];
 int process_device_count;
 

@@ -12,7 +12,8 @@
 
 extern struct sim_segment *process_segment;
 extern struct sim_process *process_row;
-extern uint32_t process_pid; /* of the process that called cuInit */
+extern uint32_t process_pid;    /* of the process that called cuInit */
+extern uint32_t process_number; /* its name in the journal; see segment_number */
 
 /* The devices that this process may see (CUDA_VISIBLE_DEVICES, MIG rules): ordinal to index in the
  * segment. */

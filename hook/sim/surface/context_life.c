@@ -15,7 +15,7 @@ static void journal_context(const struct context *context, uint32_t kind) {
     struct journal_record record = {.submitted_ns = now,
                                     .started_ns = now,
                                     .ended_ns = now,
-                                    .pid = process_pid,
+                                    .pid = process_number,
                                     .device = context->device,
                                     .kind = kind,
                                     .amount = context->footprint_bytes,

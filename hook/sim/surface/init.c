@@ -69,6 +69,7 @@ static CUresult initialise(void) {
         if (row != NULL) {
             process_segment = segment;
             process_pid = (uint32_t)getpid();
+            process_number = segment_number(segment, row);
             journal_open(segment_directory());
             pthread_atfork(NULL, NULL, after_fork_in_child);
             process_row = row;

@@ -82,9 +82,9 @@ static void look_at_wholes(struct agent *agent) {
         mover_look();
 }
 
-/* The gate first: calls wait for it. */
+/* The gate first: calls wait for it. The mover rests before it opens. */
 static void look_at_mover(struct agent *agent) {
-    if (agent->turn.phase == TURN_RESTORING && chunks_all_confirmed() && !physical_whole_wanted())
+    if (agent->turn.phase == TURN_RESTORING && mover_end_restore())
         agent_feed_kind(agent, TURN_EVENT_RESTORED);
     else if (agent->turn.phase == TURN_RESTORING && mover_gave_up())
         agent_feed_kind(agent, TURN_EVENT_RESTORE_FAILED);
@@ -106,6 +106,8 @@ static void look_at_news(struct agent *agent) {
     }
     if (what & NEWS_MEMORY_MOVED) look_at_mover(agent);
     if (what & NEWS_HOST_SHORT) agent_look_at_short_host(agent);
+    if (what & NEWS_BUS_USED && agent->turn.phase == TURN_HELD)
+        session_send(&agent->session, &(struct message){.type = MESSAGE_BUS_USED});
     if (what & NEWS_NEEDS_CHANGED) agent_tell_needs(agent);
     look_at_cells(agent);
     look_at_calls(agent);

@@ -7,6 +7,7 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/physical.h"
+#include "memory/pooled.h"
 
 /* One row of a box; the driver's limit is that of a pitch. */
 #define LINE_BYTES_MAX ((uint64_t)1 << 30)
@@ -189,12 +190,13 @@ static CUresult save_row(uint64_t to, struct end to_end, uint64_t from, struct e
 static bool save(const struct rows *rows, struct copies_way way, int *cu_result) {
     struct physical_place place;
     const bool is_view = physical_look(rows->from, &place);
-    if (!is_view && !blocks_are_there()) return false;
+    const bool is_there = is_view || pooled_cover(rows->from);
+    if (!is_there && !blocks_are_there()) return false;
     const CUcontext current = current_context();
     const CUcontext copied_in = is_view && place.context != NULL ? place.context : current;
     const struct end to = end_at(rows->to, current);
-    const struct end from =
-        is_view ? (struct end){CU_MEMORYTYPE_DEVICE, copied_in, true} : end_at(rows->from, current);
+    const struct end from = is_there ? (struct end){CU_MEMORYTYPE_DEVICE, copied_in, true}
+                                     : end_at(rows->from, current);
     if (!from.ours || to.type != CU_MEMORYTYPE_HOST) return false;
     bool away = false;
     for (uint64_t z = 0; z < rows->depth && !away; z++)

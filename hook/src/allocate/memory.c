@@ -163,6 +163,17 @@ int memory_room_for_context(int device, const char *function) {
     return room_for_unknown(device, true, function);
 }
 
+/* Its memory counts already, but the driver may take more, and what graphs have of it may be in
+ * use. */
+int memory_room_for_graph(void *executable, const char *function) {
+    struct shortage shortage = {
+        .bytes_extra = ROOM_BYTES_EXTRA, .bytes_least = ROOM_BYTES_LEAST, .call_name = function};
+    bool waits;
+    if (!graph_memory_of(executable, &shortage.device, &shortage.bytes))
+        return memory_room_for(function);
+    return room_for(&shortage, &waits);
+}
+
 static int room_for_claim(struct memory_claim *claim, uint64_t extra_bytes, uint64_t least_bytes,
                           const char *function) {
     const struct shortage shortage = {

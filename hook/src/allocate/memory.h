@@ -43,6 +43,8 @@ enum gate_answer memory_enter(struct memory_claim *claim, struct gate_call call)
 int memory_room_for(const char *function);
 /* The same for a call that opens a context. */
 int memory_room_for_context(int device, const char *function);
+/* The same for a launch of a graph, which takes what the graph allocates. */
+int memory_room_for_graph(void *executable, const char *function);
 /* The same for what was claimed. */
 int memory_room_for_claim(struct memory_claim *claim, const char *function);
 /* And for a block, for which the driver takes no more than its size, and which may be tried more

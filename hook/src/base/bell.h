@@ -17,6 +17,7 @@ enum bell_news {
     NEWS_NEEDS_CHANGED = 1 << 7, /* claims that wait for budget, or room is wanted */
     NEWS_MEMORY_MOVED = 1 << 8,  /* parked or restored some, or came to an end with it */
     NEWS_HOST_SHORT = 1 << 9,    /* host memory that was told is not to be had */
+    NEWS_BUS_USED = 1 << 10,     /* the program copies much between host and device */
 };
 
 /* ---- for every room ---- */

@@ -125,9 +125,8 @@ static CUcontext current_context(struct thread_record *thread, const struct driv
     return context;
 }
 
+/* Another thread may begin a capture at any moment, which a query in its way would end. */
 static CUresult query_event(const struct driver *cuda, void *event) {
-    if (atomic_load_explicit(&streams_captures, memory_order_relaxed) == 0)
-        return cuda->event_query(event);
     CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
     CUresult result = cuda->event_query(event);
     driver_relaxed_end(cuda, mode);

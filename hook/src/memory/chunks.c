@@ -377,9 +377,13 @@ bool chunks_all_here(void) {
     return chunks_away == 0;
 }
 
+bool chunks_all_confirmed_locked(void) {
+    return chunks_away == 0 && chunks_copies == 0;
+}
+
 bool chunks_all_confirmed(void) {
     HOLD(LOCK_MEMORY);
-    return chunks_away == 0 && chunks_copies == 0;
+    return chunks_all_confirmed_locked();
 }
 
 void chunks_visit_leaving(int device, void (*look)(const struct chunk *chunk, void *argument),

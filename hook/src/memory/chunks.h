@@ -146,6 +146,7 @@ bool chunks_all_here(void);
 /* Nor has any a host copy that was not confirmed: the gate may open, and a restore is at its end.
  */
 bool chunks_all_confirmed(void);
+bool chunks_all_confirmed_locked(void);
 
 /* Calls `look` for each chunk of the device that could leave now, in the order in which they would,
  * under the lock. */

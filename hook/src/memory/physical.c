@@ -354,8 +354,8 @@ bool physical_whole_refuse(uint64_t number, enum physical_whole why) {
     if (!physical_whole_wanted()) return false;
     HOLD(LOCK_MEMORY);
     LIST_FOREACH(physical, &all, next) {
-        const bool is_meant = number == 0 || physical->number == number;
-        if (!is_meant || physical->whole != WHOLE_WANTED || physical->changes) continue;
+        const bool is_meant = number == 0 ? !physical->changes : physical->number == number;
+        if (!is_meant || physical->whole != WHOLE_WANTED) continue;
         note_whole(physical, why);
         any = true;
     }
@@ -401,11 +401,9 @@ static bool can_be_whole(const struct physical *physical) {
     return true;
 }
 
-struct physical *physical_whole_begin(bool *later) {
+struct physical *physical_whole_begin_locked(bool *later) {
     struct physical *physical;
     *later = false;
-    if (!physical_whole_wanted()) return NULL;
-    HOLD(LOCK_MEMORY);
     LIST_FOREACH(physical, &all, next) {
         if (physical->whole != WHOLE_WANTED) continue;
         if (is_in_use(physical))

@@ -118,13 +118,14 @@ enum physical_whole {
 };
 /* How it stands with this one; `wants`: it is wanted from now on. */
 enum physical_whole physical_whole(uint64_t number, bool wants);
-/* Nobody waits for this one any more; or (0) for none, for this reason. Whether any was wanted. */
+/* Nobody waits for this one any more, also in the middle of it; or (0) for none that is not under
+ * way, for this reason. Whether any was wanted. */
 bool physical_whole_refuse(uint64_t number, enum physical_whole why);
 /* Some is wanted. */
 bool physical_whole_wanted(void);
 /* The next of those that are wanted, with all its parts claimed; nobody maps, unmaps or holds it
  * until physical_whole_end. NULL: there is none; `*later`: but for one that a call still uses. */
-struct physical *physical_whole_begin(bool *later);
+struct physical *physical_whole_begin_locked(bool *later);
 /* The first of its views, or the one after it. */
 struct view *physical_next_view(const struct physical *physical, const struct view *after);
 /* It is one part now, whose memory this is, mapped where it was, and stays so. */

@@ -8,6 +8,7 @@
 /* Before the visibility of exports is in force: */
 #include "agent/memory_query.h"
 #include "allocate/backing.h"
+#include "allocate/bus_load.h"
 #include "allocate/copies.h"
 #include "allocate/handles.h"
 #include "allocate/managing.h"
@@ -82,6 +83,18 @@
 #define COPY_FLAT(shape, way) COPY_SHAPE(copies_flat, CUDA_MEMCPY2D, shape, way)
 #define COPY_BOX(shape, way) COPY_SHAPE(copies_box, CUDA_MEMCPY3D, shape, way)
 
+/* Of copies between host and device the scheduler hears if there are many (allocate/bus_load.h). */
+#define COPIED(bytes) \
+    if (result == CUDA_SUCCESS && (bytes) >= BUS_COPY_BYTES_MIN) bus_load_copied(bytes)
+#define COPIED_LINE(to, from, bytes)                             \
+    if (result == CUDA_SUCCESS && (bytes) >= BUS_COPY_BYTES_MIN) \
+    bus_load_line((uint64_t)(uintptr_t)(to), (uint64_t)(uintptr_t)(from), (bytes))
+#define COPIED_SHAPE(counts, type, shape)                          \
+    if (result == CUDA_SUCCESS && sizeof *(shape) == sizeof(type)) \
+    counts((const type *)(const void *)(shape))
+#define COPIED_FLAT(shape) COPIED_SHAPE(bus_load_flat, CUDA_MEMCPY2D, shape)
+#define COPIED_BOX(shape) COPIED_SHAPE(bus_load_box, CUDA_MEMCPY3D, shape)
+
 /* What exit handlers save of memory that is parked. */
 #define AT_EXIT(call) \
     if (__builtin_expect(ending_has_begun(), 0)) DONE_HERE(call)
@@ -123,6 +136,7 @@
     })
 #define ROOM_FOR_CLAIM HAS_ROOM(memory_room_for_claim(&claim, WRAPPER_NAME))
 #define ROOM_FOR_CONTEXT(device) HAS_ROOM(memory_room_for_context((int)(device), WRAPPER_NAME))
+#define ROOM_FOR_GRAPH(executable) HAS_ROOM(memory_room_for_graph((executable), WRAPPER_NAME))
 #define ROOM HAS_ROOM(memory_room_for(WRAPPER_NAME))
 
 #define CLAIM_ON(device, bytes)                                                               \

@@ -62,10 +62,17 @@ static uint64_t further_bytes(void) {
     return clock_now_ns() < refused_until_ns ? 0 : system_host.room_bytes;
 }
 
+/* Chunks of so many bytes fill it: three of 20 MiB would leave 4 MiB of a whole one to nobody. */
+static uint64_t full_segment_bytes(uint64_t chunk_bytes) {
+    if (chunk_bytes == 0 || chunk_bytes > HOST_ARENA_SEGMENT_BYTES) return HOST_ARENA_SEGMENT_BYTES;
+    return HOST_ARENA_SEGMENT_BYTES / chunk_bytes * chunk_bytes;
+}
+
 /* For a chunk of so many bytes, of what is left. Where that is little, a segment is no larger than
  * its chunk: what is left over in it would be lost to others. */
 static uint64_t segment_bytes_for(uint64_t chunk_bytes, uint64_t left_bytes) {
-    return left_bytes < 2 * HOST_ARENA_SEGMENT_BYTES ? chunk_bytes : HOST_ARENA_SEGMENT_BYTES;
+    const bool is_little = left_bytes < 2 * HOST_ARENA_SEGMENT_BYTES;
+    return is_little ? chunk_bytes : full_segment_bytes(chunk_bytes);
 }
 
 /* Takes the lock; what the system leaves is known of late. */
@@ -256,15 +263,18 @@ uint64_t host_arena_unpinned(void) {
     return bytes;
 }
 
+static uint64_t first_to_leave(void);
+
 bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
     const uint64_t began_ns = clock_now_ns();
+    if (chunk_bytes == 0) chunk_bytes = first_to_leave();
     if (host_arena_free() >= bytes || !begin_upcoming(chunk_bytes, left_bytes)) return false;
     struct segment segment = end_upcoming();
     if (segment.base == NULL) return false;
     /* Pages of the one after it are made while the driver registers this one. Where little is left,
      * it is not known yet how large that has to be. */
     if (host_arena_free() + segment.bytes < bytes)
-        begin_upcoming(HOST_ARENA_SEGMENT_BYTES, left_bytes + HOST_ARENA_SEGMENT_BYTES);
+        begin_upcoming(full_segment_bytes(chunk_bytes), left_bytes + HOST_ARENA_SEGMENT_BYTES);
     const enum registering answer = register_segment(&segment);
     segment.is_unpinned = answer == REGISTERED_REFUSED;
     if ((answer == REGISTERED || segment.is_unpinned) && add_segment(segment)) {
@@ -404,7 +414,9 @@ struct laying {
     uint64_t rows[GRANULES_PER_SEGMENT + 1];
     uint64_t further_bytes; /* that can be had of the system */
     uint64_t laid_bytes;
-    bool ends; /* a chunk found none: those behind it wait for it */
+    uint64_t first_bytes; /* of the chunk that leaves first, of those that need such rows */
+    bool ends;            /* a chunk found none: those behind it wait for it */
+    bool has_ended;       /* so it was on some device */
 };
 
 static void count_rows(struct laying *laying) {
@@ -452,26 +464,39 @@ static bool lay_in_row(struct laying *laying, uint64_t bytes) {
 static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     if (laying->ends) return;
+    if (laying->first_bytes == 0 && chunk->managed_at == 0) laying->first_bytes = chunk->bytes;
     laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, managed_room_bytes(chunk))
                                           : !lay_in_row(laying, chunk->bytes);
     if (!laying->ends) laying->laid_bytes += chunk->bytes;
 }
 
+static void lay_all(struct laying *laying) {
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
+        if (chunks_sums_of(device).bytes_movable == 0) continue;
+        laying->ends = false;
+        chunks_visit_leaving(device, lay, laying);
+        laying->has_ended = laying->has_ended || laying->ends;
+    }
+}
+
+/* Those behind it are often like it. */
+static uint64_t first_to_leave(void) {
+    struct laying laying = {0};
+    lay_all(&laying);
+    return laying.first_bytes > 0 ? laying.first_bytes : HOST_ARENA_SEGMENT_BYTES;
+}
+
 uint64_t host_arena_room(void) {
     struct laying laying = {0};
     uint64_t back_bytes = 0;
-    bool all = true;
     lock_with_fresh_room();
     count_rows(&laying);
     const uint64_t bytes = free_bytes() + upcoming_bytes + laying.further_bytes;
     lock_release(LOCK_MEMORY);
-    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         back_bytes += chunks_sums_of(device).bytes_back;
-        if (chunks_sums_of(device).bytes_movable == 0) continue;
-        laying.ends = false;
-        chunks_visit_leaving(device, lay, &laying);
-        all = all && !laying.ends;
-    }
+    lay_all(&laying);
+    const bool all = !laying.has_ended;
     /* More than there is, where managed memory has its pages already. */
     return back_bytes + (all && bytes > laying.laid_bytes ? bytes : laying.laid_bytes);
 }

@@ -71,6 +71,12 @@ enum step_answer mover_claim(enum mover_goal wanted, struct chunk *(*claim_locke
     return answer;
 }
 
+struct physical *mover_claim_whole(bool *later) {
+    *later = false;
+    HOLD(LOCK_MEMORY);
+    return goal == MOVER_RESTORE ? physical_whole_begin_locked(later) : NULL;
+}
+
 bool mover_can_run(void) {
     HOLD(LOCK_MEMORY);
     return has_thread || !started;
@@ -474,6 +480,17 @@ void mover_set_goal(enum mover_goal wanted) {
     goal_number += changes;
     lock_release(LOCK_MEMORY);
     if (changes) mover_look();
+}
+
+bool mover_end_restore(void) {
+    lock_take(LOCK_MEMORY);
+    const bool ends =
+        goal == MOVER_RESTORE && chunks_all_confirmed_locked() && !physical_whole_wanted();
+    if (ends) goal = MOVER_REST;
+    goal_number += ends;
+    lock_release(LOCK_MEMORY);
+    if (ends) mover_look();
+    return ends;
 }
 
 void mover_forget_context(void *context) {

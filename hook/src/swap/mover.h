@@ -18,6 +18,9 @@ void mover_look(void);
 /* Memory was freed, by any thread: a restore may be at its end, its budget reach further, or what
  * has to leave have become less. */
 void mover_freed(void);
+/* The restore is at its end, and nothing is to be made one allocation: from now on the goal is to
+ * rest. False: it is not, and goes on. */
+bool mover_end_restore(void);
 /* The restore failed, was rolled back, and waits for another goal. */
 bool mover_gave_up(void);
 

@@ -109,6 +109,8 @@ static void give_back_what_came(void) {
 }
 
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
+    /* Host memory is registered in a context, perhaps in the one that leaves. */
+    if (atomic_load(&contexts_leaving) > 0) return MOVER_HOST_DONE;
     if (host.wanted_bytes > 0) return make_what_is_wanted();
     if (host.is_lacking) return note_lack();
     if (goal == MOVER_RESTORE) give_back_what_came();
@@ -118,8 +120,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
         case SWAP_HOST_PREPARE:
             /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
             if (goal != MOVER_REST || !use_some_context()) return MOVER_HOST_DONE;
-            return host_arena_prepare(swap_host_wanted(&view), HOST_ARENA_SEGMENT_BYTES,
-                                      SWAP_HOST_LEFT_BYTES)
+            return host_arena_prepare(swap_host_wanted(&view), 0, SWAP_HOST_LEFT_BYTES)
                        ? MOVER_HOST_MORE
                        : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:

@@ -1,6 +1,7 @@
 /* What the mover does with one chunk, or with one copy that has ended. The mover's thread alone. */
 #pragma once
 
+#include "memory/physical.h"
 #include "swap/copy_pipeline.h"
 #include "swap/mover.h"
 
@@ -30,3 +31,6 @@ enum step_answer step_finish(struct flight *flight, int cu_result, enum mover_go
  * STEP_NEW_GOAL. */
 enum step_answer mover_claim(enum mover_goal goal, struct chunk *(*claim_locked)(int device),
                              int device, struct chunk **claimed);
+/* The same for what is to become one allocation, of a restore; NULL as physical_whole_begin_locked.
+ */
+struct physical *mover_claim_whole(bool *later);

@@ -1,5 +1,6 @@
 #include "swap/wholes.h"
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
@@ -9,7 +10,7 @@
 #include "memory/device_memory.h"
 #include "swap/copy_pipeline.h"
 #include "swap/host_arena.h"
-#include "swap/mover.h"
+#include "swap/mover_steps.h"
 #include "swap/residency.h"
 
 #define FLIGHTS 4
@@ -34,6 +35,7 @@ enum physical_whole wholes_make(uint64_t number, const char *call_name) {
     };
     if (wait_for(&condition, call_name)) return physical_whole(number, false);
     physical_whole_refuse(number, WHOLE_NOT_ASKED);
+    bell_ring(NEWS_MEMORY_MOVED); /* a restore that has waited for it may be at its end */
     return WHOLE_WANTED;
 }
 
@@ -49,12 +51,15 @@ static struct chunk *chunk_of(struct physical *physical, size_t part) {
 }
 
 /* The end of the oldest copy. What the driver tells nothing of keeps its host memory, or the
- * address that it is copied to: `*unknown`. */
+ * address that it is copied to: `*unknown`. So does what the end of the process leaves. */
 static bool end_copy(bool *unknown) {
     struct flight ended;
     int cu_result;
-    while (!pipeline_take_ended(&ended, &cu_result))
+    while (!pipeline_take_ended(&ended, &cu_result)) {
+        *unknown = *unknown || ending_has_begun();
+        if (ending_has_begun()) return false;
         clock_sleep_ns(POLL_NS);
+    }
     if (ended.has_no_end && ended.outward) {
         ended.chunk->host = NULL;
         chunks_settle_fixed(ended.chunk);
@@ -65,9 +70,9 @@ static bool end_copy(bool *unknown) {
 
 static bool end_copies(uint32_t but, bool *unknown) {
     bool all = true;
-    while (pipeline_flights() > but)
+    while (pipeline_flights() > but && !ending_has_begun())
         all = end_copy(unknown) && all;
-    return all;
+    return all && pipeline_flights() <= but;
 }
 
 /* The pages of a segment are made meanwhile where that is needed. */
@@ -87,17 +92,24 @@ static enum physical_whole begin_to_leave(struct chunk *chunk, void *context) {
     return pipeline_begin(chunk, true) == CUDA_SUCCESS ? WHOLE_MADE : WHOLE_STAYS;
 }
 
+/* Neither has the turn ended nor its wait, and the process goes on. */
+static bool is_still_wanted(const struct physical *physical) {
+    return !ending_has_begun() && mover_restores() &&
+           physical_whole(physical->number, false) == WHOLE_WANTED;
+}
+
 /* WHOLE_MADE: all of it is in host memory too. */
 static enum physical_whole copy_out(struct physical *physical, void *context) {
     bool unknown = false;
     enum physical_whole answer = WHOLE_MADE;
     if (!pipeline_use_context(context)) return WHOLE_STAYS;
     for (size_t i = 0; i < physical->part_count && answer == WHOLE_MADE; i++) {
-        if (ending_has_begun() || !mover_restores()) answer = WHOLE_WANTED; /* another time */
+        if (!is_still_wanted(physical)) answer = WHOLE_WANTED; /* another time */
         if (answer == WHOLE_MADE) answer = begin_to_leave(chunk_of(physical, i), context);
         if (!end_copies(FLIGHTS - 1, &unknown)) answer = WHOLE_STAYS;
     }
-    return end_copies(0, &unknown) ? answer : WHOLE_STAYS;
+    if (!end_copies(0, &unknown)) return WHOLE_STAYS;
+    return answer == WHOLE_MADE && !is_still_wanted(physical) ? WHOLE_WANTED : answer;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------
@@ -141,7 +153,7 @@ static bool copy_in(struct physical *physical, const struct whole *whole, bool *
     uint64_t address = whole->copied_at;
     for (size_t i = 0; i < physical->part_count && all; i++) {
         struct chunk *chunk = chunk_of(physical, i);
-        all = pipeline_begin_at(chunk, address, false) == CUDA_SUCCESS &&
+        all = !ending_has_begun() && pipeline_begin_at(chunk, address, false) == CUDA_SUCCESS &&
               end_copies(FLIGHTS - 1, unknown);
         address += chunk->bytes;
     }
@@ -186,6 +198,7 @@ static enum physical_whole make_of_host(struct physical *physical, struct whole 
         end_copying(physical, whole);
         return WHOLE_MADE;
     }
+    if (ending_has_begun()) return WHOLE_WANTED;
     log_debug("whole: the driver answers %d", (int)result);
     take_down(physical, whole, unknown);
     return result == CUDA_SUCCESS ? WHOLE_STAYS : WHOLE_NO_ROOM;
@@ -259,6 +272,8 @@ static void enter(struct physical *physical, const struct whole *whole) {
         host_arena_give(chunk_of(physical, i)->host, chunk_of(physical, i)->bytes);
 }
 
+/* Where the process ends, all stays as it is: what exit handlers read is on the device until the
+ * parts are taken off it, and in host memory from then on. */
 static enum physical_whole make(struct physical *physical) {
     struct whole whole = {0};
     void *context = chunk_of(physical, 0)->context;
@@ -268,11 +283,13 @@ static enum physical_whole make(struct physical *physical) {
         return WHOLE_STAYS;
     }
     enum physical_whole answer = copy_out(physical, context);
+    if (ending_has_begun()) return WHOLE_WANTED;
     if (answer != WHOLE_MADE) {
         stay(physical);
         return answer;
     }
     answer = take_off(physical) ? make_of_host(physical, &whole) : WHOLE_STAYS;
+    if (ending_has_begun()) return WHOLE_WANTED;
     if (answer == WHOLE_MADE)
         enter(physical, &whole);
     else
@@ -281,7 +298,7 @@ static enum physical_whole make(struct physical *physical) {
 }
 
 bool wholes_step(bool *later) {
-    struct physical *physical = physical_whole_begin(later);
+    struct physical *physical = mover_claim_whole(later);
     if (physical == NULL) return false;
     const uint64_t began_ns = clock_now_ns(), bytes = physical->bytes;
     const enum physical_whole answer = make(physical);

@@ -20,10 +20,12 @@ class _Files:
     version: int
     limit: str
     used: str
+    reclaimable: str
+    """In memory.stat: file contents that the kernel drops before it kills anybody."""
 
 
-_V1 = _Files(1, "memory.limit_in_bytes", "memory.usage_in_bytes")
-_V2 = _Files(2, "memory.max", "memory.current")
+_V1 = _Files(1, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _Files(2, "memory.max", "memory.current", "inactive_file")
 
 
 def tightest_limit(root: Path = Path("/")) -> CgroupFacts:
@@ -52,7 +54,7 @@ def _limits(root: Path) -> Iterator[CgroupFacts]:
                     path="/" + str(level.relative_to(root)),
                     version=files.version,
                     bytes_max=limit,
-                    bytes_used=used or 0,
+                    bytes_used=max(0, (used or 0) - _of_stat(level, files.reclaimable)),
                 )
             if level == mount:
                 break
@@ -69,6 +71,14 @@ def _memberships(root: Path) -> Iterator[tuple[_Files, Path, str]]:
         elif number == "0" and not controllers:
             unified = base / "unified"
             yield _V2, unified if unified.is_dir() else base, group
+
+
+def _of_stat(level: Path, name: str) -> int:
+    try:
+        entries = dict(line.split() for line in (level / "memory.stat").read_text().splitlines())
+        return int(entries.get(name, 0))
+    except (OSError, ValueError):
+        return 0
 
 
 def _lines(path: Path) -> list[str]:

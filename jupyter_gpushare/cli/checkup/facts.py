@@ -129,6 +129,23 @@ class HubFacts:
     user: str = ""
     uid: int = -1
     other_users: frozenset[str] = frozenset()
+    address: str = ""
+    """Of the hub's API, where it was asked."""
+    unreachable: str = ""
+    """Why it does not answer there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """The job of Slurm in which this process runs."""
+
+    id: str = ""
+    node: str = ""
+    has_shard: bool = False
+    has_gpu: bool = False
+    """A whole one, or several."""
+    is_led: bool = False
+    """Its environment says where a scheduler is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,4 +171,5 @@ class Facts:
     machine: MachineFacts
     cgroup: CgroupFacts
     hub: HubFacts
+    job: JobFacts = JobFacts()
     node: NodeFacts = NodeFacts()

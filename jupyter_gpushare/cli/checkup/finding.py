@@ -1,4 +1,4 @@
-"""One thing that the doctor has looked at, and how it is made."""
+"""What the doctor says of one thing that it has looked at. Pure."""
 
 from __future__ import annotations
 

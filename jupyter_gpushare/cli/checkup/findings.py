@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .elf_versions import numbers
+from jupyter_gpushare.kernel.elf_versions import numbers
+
 from .facts import DeviceFacts, Facts, FileFacts
 from .finding import Finding as Finding
 from .finding import Level as Level
 from .finding import ok as _ok
 from .finding import problem as _problem
 from .finding import warning as _warning
+from .host_memory import check_host_memory
+from .jobs import check_job, who_starts_it, who_updates_it
 from .node import check_node
 
 PROVISIONER = "gpushare-provisioner"
@@ -176,11 +179,12 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
     scheduler = facts.scheduler
     if scheduler.status is None:
         what, _, remedy = scheduler.problem.partition(". ")
-        starts_by_itself = facts.jupyter.extension_enabled and not facts.runtime.directory.exists
-        if starts_by_itself:
+        never_there = not facts.runtime.directory.exists and not facts.job.has_shard
+        if facts.jupyter.extension_enabled and never_there:
             yield _warning("scheduler", f"{what}.", "The next notebook server starts one.")
         else:
-            yield _problem("scheduler", f"{what}.", remedy or f"Start {_SCHEDULER}.")
+            starts = who_starts_it(facts.job) or remedy or f"Start {_SCHEDULER}."
+            yield _problem("scheduler", f"{what}.", starts)
         return
     process = scheduler.status["scheduler"]
     yield _ok(
@@ -192,7 +196,8 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
             "version",
             f"The scheduler is jupyter-gpushare {process['version']}, and this package is "
             f"{scheduler.own_version}.",
-            "Restart the scheduler when no cell runs; kernels connect to the new one by "
+            who_updates_it(facts.job)
+            or "Restart the scheduler when no cell runs; kernels connect to the new one by "
             "themselves.",
         )
     else:
@@ -302,6 +307,19 @@ def check_shared_uid(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield _ok("shared-uid", f"No other user of the hub is seen under uid {hub.uid}.")
+
+
+def check_hub(facts: Facts) -> Iterator[Finding]:
+    hub = facts.hub
+    if hub.unreachable:
+        yield _problem(
+            "hub",
+            f"JupyterHub does not answer at {hub.address} from this machine: {hub.unreachable}.",
+            "Let this machine reach that address, or set c.JupyterHub.hub_connect_url to one that "
+            "it can reach.",
+        )
+    elif hub.address:
+        yield _ok("hub", f"JupyterHub answers at {hub.address}.")
 
 
 # ---- the machine -----------------------------------------------------------------------------
@@ -445,29 +463,11 @@ def check_frozen(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def check_cgroup(facts: Facts) -> Iterator[Finding]:
-    group = facts.cgroup
-    if group.bytes_max is None:
-        yield _ok("host-memory", "No control group limits the host memory of kernels.")
-        return
-    room = group.bytes_max - group.bytes_used
-    limit = f"{group.bytes_max / _GIB:.1f} GiB (control groups version {group.version})"
-    if room < _GIB:
-        yield _warning(
-            "host-memory",
-            f"{group.path} limits host memory to {limit} and has {max(room, 0) / _GIB:.1f} GiB "
-            f"left, so kernels may be killed, and their GPU memory cannot be parked there to make "
-            f"room for others.",
-            "Raise the limit, or shut down kernels that are not needed.",
-        )
-    else:
-        yield _ok("host-memory", f"{group.path} limits it to {limit}, {room / _GIB:.1f} GiB left.")
-
-
 CHECKS_WHEN_OFF: tuple[Check, ...] = (check_switch, check_driver, check_node)
 CHECKS: tuple[Check, ...] = (
     check_library,
     check_symbol_versions,
+    check_job,
     check_runtime_directory,
     check_sockets,
     check_scheduler,
@@ -476,11 +476,12 @@ CHECKS: tuple[Check, ...] = (
     check_kernelspecs,
     check_gateway,
     check_shared_uid,
+    check_hub,
     check_driver,
     check_sharing_modes,
     check_foreign_memory,
     check_paused,
     check_frozen,
-    check_cgroup,
+    check_host_memory,
     check_node,
 )

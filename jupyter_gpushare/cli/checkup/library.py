@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from jupyter_gpushare.kernel.elf_versions import NotElf, newest_glibc
 from jupyter_gpushare.kernel.environment import (
     LIBRARY,
     PRELOAD,
     LibraryMissing,
-    library_path,
     without_gpushare,
 )
+from jupyter_gpushare.kernel.loadable import glibc_here, library_here
 
-from .elf_versions import NotElf, newest_glibc
 from .facts import LibraryFacts
 
 _TRIAL_S = 20.0
@@ -26,7 +25,7 @@ _ASK = "import ctypes; print(ctypes.CDLL(None).gpushare_api_version())"
 def library_facts(environ: Mapping[str, str]) -> LibraryFacts:
     """Starts one small program; everything else is read."""
     try:
-        path = library_path(environ)
+        path = library_here(environ)
     except LibraryMissing as problem:
         return LibraryFacts(path=environ.get(LIBRARY, ""), missing=str(problem))
     try:
@@ -38,19 +37,10 @@ def library_facts(environ: Mapping[str, str]) -> LibraryFacts:
         path=str(path),
         unreadable=unreadable,
         needs_glibc=needs,
-        has_glibc=_glibc_here(),
+        has_glibc=glibc_here(),
         loader_says=loader_says,
         api_version=api_version,
     )
-
-
-def _glibc_here() -> str:
-    """Empty with another libc."""
-    try:
-        name = os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (ValueError, OSError):
-        return ""
-    return name.removeprefix("glibc ")
 
 
 def _try_it(path: Path, environ: Mapping[str, str]) -> tuple[str, int | None]:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from .cgroups import tightest_limit
 from .facts import Facts
-from .findings import Finding, Level, exit_status
+from .finding import Finding, Level
+from .findings import exit_status
+from .job_environment import job_facts
 from .library import library_facts
 from .machine import machine_facts
 from .node_devices import node_facts
@@ -28,6 +30,7 @@ def gathered(environ: Mapping[str, str], directory: Path | None) -> Facts:
         machine=machine_facts(environ),
         cgroup=tightest_limit(),
         hub=hub_facts(environ),
+        job=job_facts(environ),
         node=node_facts(),
     )
 

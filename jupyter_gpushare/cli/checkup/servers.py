@@ -20,6 +20,7 @@ from jupyter_gpushare.kernel.environment import DEFAULT_PROVISIONER, why_switche
 
 from .facts import HubFacts, JupyterFacts
 from .findings import PROVISIONER
+from .hub_address import why_unreachable
 
 EXTENSION = "jupyter_gpushare"
 _EXTENSION_OFF = "GPU sharing is switched off here: its server extension is disabled."
@@ -66,7 +67,14 @@ def hub_facts(environ: Mapping[str, str], *, root: Path = Path("/")) -> HubFacts
     if not user:
         return HubFacts(uid=os.getuid())
     others = {name for name in _hub_users(root) if name != user}
-    return HubFacts(user=user, uid=os.getuid(), other_users=frozenset(others))
+    address, why = why_unreachable(environ)
+    return HubFacts(
+        user=user,
+        uid=os.getuid(),
+        other_users=frozenset(others),
+        address=address,
+        unreachable=why,
+    )
 
 
 def _server_config() -> Mapping[str, Any]:

@@ -41,7 +41,8 @@ def exchanged_bytes(
         return 0
     gives: Counter[int] = Counter()
     for share in coming:
-        gives[share.host_limit] += share.bytes_parked + share.bytes_ahead
+        # Managed memory (which may be kept on the device) keeps its host memory, wherever it is.
+        gives[share.host_limit] += share.bytes_parked - share.bytes_kept + share.bytes_ahead
     stuck: Counter[int] = Counter()
     for client, share in memory.attention.cannot_park.items():
         if share.tenant != tenant and client not in holding:

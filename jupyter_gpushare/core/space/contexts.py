@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 SETTLED_S = 0.3
 """Clients report allocations within 0.1 s, so what has been so for this long misses none."""
+ENDED_S = 5.0
+"""By then the driver has given back what a process had that has ended. Before, nobody can tell that
+from what the driver keeps of others."""
 
 
 @dataclass(slots=True, eq=False)

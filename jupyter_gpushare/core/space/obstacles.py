@@ -91,6 +91,27 @@ def obstacle_on(
     return replace(found, bytes_short=host_lacks_bytes(memory, tenant.id, own, room, short))
 
 
+def comes_back_no_more(state: State, tenant: Tenant, device: Device) -> bool:
+    """Whether memory of a tenant with a turn cannot come back to the device, even when all others
+    have parked what they can. Memory of processes that have ended will be gone soon. Where this is
+    so, `obstacle_on` finds something when the turn has ended."""
+    memory, held = device.memory, [share.client for share in state.holding_shares(device.id)]
+    own, others = [], memory.totals.bytes_staying
+    for share in state.shares_of(tenant, device.id):
+        own.append(share)
+        others -= share.bytes_staying
+    for client in held:
+        share = memory.shares[client]
+        if share.tenant != tenant.id:
+            others += bytes_while_held(share) - share.bytes_staying
+    room = state.usable_bytes(device) + memory.bytes_ghost - others
+    wanted = sum(s.bytes_own if s.client in held else s.bytes_resident for s in own)
+    short = wanted - room - state.reserve_to_lend_bytes(device)
+    if short <= 0:
+        return False
+    return short > exchanged_bytes(memory, tenant.id, own, room, begun=True, holding=held)
+
+
 def in_the_way_of_space(
     state: State, tenant: TenantId, device: Device, holding: Sequence[Share], short: int
 ) -> Obstacle:

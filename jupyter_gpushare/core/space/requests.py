@@ -36,6 +36,8 @@ class SpaceRequest:
     """If what is in the way is not to be had by asking others to park, it may wait until then."""
     obstacle: Obstacle | None = None
     """What it waits for. Nobody is asked for anything meanwhile."""
+    spared: bool = False
+    """The scheduler stood still, and the wait got a moment more."""
 
     def may_be_denied(self, now_s: Seconds) -> bool:
         """A request that may wait is not denied for what is believed in its first moment."""
@@ -50,3 +52,9 @@ class SpaceRequest:
         self.obstacle = None
         self.asked_at_s, self.bytes_used_before = now_s, bytes_used
         self.bytes_released, self.looks_awaited = 0, 1
+
+    def stood_still(self, for_s: Seconds, spared_s: Seconds) -> None:
+        """The scheduler did: nobody has waited meanwhile. A moment more is given once."""
+        if self.waits_until_s is not None:
+            self.waits_until_s += for_s + (0.0 if self.spared else spared_s)
+        self.spared = True

@@ -193,18 +193,20 @@ class Space:
         return self._needed_by_others(device, request) if request.waits_until_s else None
 
     def _needed_by_others(self, device: Device, request: SpaceRequest) -> Obstacle | None:
-        """The tenant whose memory could come back now, and could not beside one more context."""
+        """The largest tenant whose memory could come back now, if it could not beside one more
+        context."""
         memory, state = device.memory, self._state
         own_bytes: Counter[TenantId] = Counter()
         for share in memory.shares.values():
             own_bytes[share.tenant] += share.bytes_own - share.bytes_staying
-        if not own_bytes:
-            return None
-        tenant, most = max(own_bytes.items(), key=lambda each: each[1])
-        left = state.total_bytes(device) - most - memory.totals.bytes_staying
         least, foreign = state.least_reserve_bytes(device), memory.bytes_foreign
-        short = max(least, foreign + request.bytes_wanted) - left
-        if short <= 0 or max(least, foreign) > left:
+        room = state.total_bytes(device) - memory.totals.bytes_staying
+        fitting = [each for each in own_bytes.items() if each[1] <= room - max(least, foreign)]
+        if not fitting:
+            return None
+        tenant, most = max(fitting, key=lambda each: each[1])
+        short = max(least, foreign + request.bytes_wanted) - (room - most)
+        if short <= 0:
             return None
         whole = sum(each.bytes_own for each in state.shares_of(state.tenants[tenant], device.id))
         return Obstacle(

@@ -9,10 +9,11 @@ from .words import Unable
 
 _NOT_SHARED = "This kernel does not share the GPU."
 _SWITCHED_OFF = "GPU sharing is switched off here (GPUSHARE_DISABLE=1): %gpushare does nothing."
-_SWITCHED_OFF_BY_ADMIN = (
-    "Your administrator has switched GPU sharing off: %gpushare does nothing, and this notebook "
-    "uses the GPU like any other program."
-)
+_SWITCHED_OFF_BY = {
+    "administrator": "Your administrator has switched GPU sharing off: %gpushare does nothing, and "
+    "this notebook uses the GPU like any other program.",
+    "slurm": "This Slurm job has whole GPUs, which it shares with nobody: %gpushare does nothing.",
+}
 _HOW_TO_SHARE = "Restart it from a Jupyter server that has jupyter-gpushare."
 
 
@@ -49,8 +50,8 @@ def hook_of(notice: str) -> Hook:
     if notice:
         raise Unable(notice)
     if os.environ.get("GPUSHARE_DISABLE") == "1":
-        by_admin = os.environ.get("GPUSHARE_DISABLED_BY") == "administrator"
-        raise Unable(_SWITCHED_OFF_BY_ADMIN if by_admin else _SWITCHED_OFF)
+        by = os.environ.get("GPUSHARE_DISABLED_BY", "")
+        raise Unable(_SWITCHED_OFF_BY.get(by, _SWITCHED_OFF))
     if not os.environ.get("GPUSHARE_TOKEN"):
         raise Unable(f"{_NOT_SHARED} {_HOW_TO_SHARE}")
     try:

@@ -20,6 +20,7 @@ _RECALLS = {
     RecallReason.LIMIT: "it or its user has had as much of the GPU as the settings allow",
     RecallReason.GOES_FIRST: "another notebook goes first by its class",
     RecallReason.CELL_WAITS: "a new cell goes first",
+    RecallReason.LETS_PASS: "its memory still comes back, and a new cell has its own there",
     RecallReason.QUANTUM_OVER: "others wait, and the quantum of {quantum_s:g} s is over",
 }
 

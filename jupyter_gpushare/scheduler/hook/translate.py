@@ -109,6 +109,8 @@ def event_of(client: ClientId, message: Message) -> Event | None:
             return events.CellBegan(client=client, cause="cell began")
         case messages.CellEnded():
             return events.CellEnded(client=client, cause="cell ended")
+        case messages.BusUsed():
+            return events.BusUsed(client=client, cause="copies between host and device")
         case messages.HoldRequested(hold_ms=hold_ms):
             return events.HoldRequested(
                 client=client, hold_s=hold_ms / 1000, cause=f"hold of {hold_ms / 1000:g} s"

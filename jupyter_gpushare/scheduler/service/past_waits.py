@@ -199,10 +199,13 @@ class Waiting:
         return wait
 
     def memory_comes(self, bytes_to_come: int, now_s: Seconds) -> None:
-        """It has a device, and so much of its memory has still to come back to it."""
+        """It has a device, and so much of its memory has still to come back to it. While it queues
+        for another one besides, that is what it waits for."""
         if (wait := self.returning) is None:
+            if self.open is not None:
+                return
             wait = self.waits[-1] if self.waits else None
-            if wait is None or wait.end_s not in (None, now_s) or wait.came_from_s is not None:
+            if wait is None or wait.end_s != now_s or wait.came_from_s is not None:
                 wait = self.add(Wait(now_s, 0.0, is_pause=False, end_s=now_s, how=How.SERVED))
             wait.came_from_s, self.returning = now_s, wait
         wait.bytes_to_come = max(wait.bytes_to_come, bytes_to_come)

@@ -220,3 +220,47 @@ def test_a_new_scheduler_waits_for_its_clients_first() -> None:
     desk.measure(7900)
     desk.ask_space(bob, 500)
     assert answers_within(desk, 20, used=7900) == {}
+
+
+@pytest.mark.promise("A first context is given no space without...")
+def test_a_context_does_not_lock_out_the_second_largest(desk: MemoryDesk) -> None:
+    """The largest is locked out already; the next one is not, and would be."""
+    carol, alice = desk.with_memory("c", 6300), desk.client("a")
+    desk.ask(alice)
+    desk.need(alice, USABLE)
+    desk.park(carol)
+    desk.report(alice, allocated=USABLE)
+    desk.drop(alice, after_s=1)
+    for used in (USABLE + 900, TOTAL, TOTAL):
+        desk.measure(used, after_s=1)
+    desk.ask(carol)
+    desk.park(alice)
+    for used in (1500, 1500):
+        desk.measure(used + desk.memory("a").bytes_resident, after_s=1)
+    desk.park(alice)
+    desk.report(carol, parked=0)
+    desk.drop(carol, after_s=1)
+    for _ in range(4):
+        desk.park(carol)  # for what strangers have beyond the reserve
+        desk.measure(desk.memory("c").bytes_resident + 1500, after_s=1)
+    bob = desk.client("b", devices="")
+    desk.ask_space(bob, 400)
+    assert answers_within(desk, 10, used=desk.memory("c").bytes_resident + 1400) == {}
+    found = desk.status("b").obstacle
+    assert found is not None
+    assert (found.kind.value, found.tenant, found.bytes_short) == ("needed", "c", 100)
+
+
+@pytest.mark.promise("A first context that has no space...")
+def test_a_scheduler_that_stood_still_has_not_waited(desk: MemoryDesk) -> None:
+    """As with calls that wait: what others have said meanwhile is heard first."""
+    fixed(desk)
+    bob = waits(desk)
+    assert answers_within(desk, 10) == {}
+    desk.do(ev.ClockTicked(), after_s=2 * WAIT_S)
+    assert desk.space_answers() == {}
+    left_s = desk.status("b").memory_wait_left_s
+    assert left_s == 1.0
+    (alice,) = (each.id for each in desk.status("a").clients)
+    desk.lose(alice)
+    assert (desk.space_answers() | answers_within(desk, 6, used=0)) == {bob: True}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import TurnRequested
+from jupyter_gpushare.protocol.messages import RequestWithdrawn, TurnRequested
 from tests.hook.managed.tensors import SIZE
 from tests.hook.runtime.mapping_program import MappingProgram, start_mapping_program
 from tests.hook.runtime.two_devices import Files
@@ -108,6 +108,7 @@ def test_the_wait_of_advice_can_be_cancelled(program: MappingProgram) -> None:
     program.client.expect(TurnRequested)
     program.cancel_waits()
     assert program.result() == "800"
+    program.client.expect(RequestWithdrawn)  # else the next one may go on with this request
     program.begin_cell()
     program.say(advice)
     program.memory.grant()

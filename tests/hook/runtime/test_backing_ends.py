@@ -106,6 +106,15 @@ def test_results_saved_by_exit_handlers_while_memory_comes_back(parking: Parking
     assert program.finish() == 0
 
 
+@pytest.mark.promise("Exit handlers copy every byte to...")
+def test_results_saved_by_exit_handlers_from_a_pool(parking: Parking) -> None:
+    """Memory that was allocated in a stream."""
+    program, _ = parking("plain", "pool", name="saves_at_exit", held=2 * SAVED_FROM)
+    program.end_input()
+    assert [program.expect("saved") for _ in range(4)] == SAVED
+    assert program.finish() == 0
+
+
 @pytest.mark.promise("A free while parked gives host...")
 def test_exit_handlers_that_free_end_soon(parking: Parking) -> None:
     """The process ends while it parks, and a handler of exit frees what is on its way: the frees

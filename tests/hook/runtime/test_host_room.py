@@ -12,6 +12,7 @@ from jupyter_gpushare.protocol.messages import (
     DropReason,
     HostMemoryReported,
     MemoryReported,
+    RequestWithdrawn,
     TurnDropped,
 )
 from tests.hook.runtime.described import described
@@ -166,6 +167,7 @@ def test_where_others_need_it_host_memory_goes_with_each_chunk_that_is_back(
         assert group.taken()[0] == 3 * SEGMENT
         memory.client.cancel()
         assert memory.result("sum") == CANCELLED
+        memory.client.expect(RequestWithdrawn)  # else the next call finds it made
         memory.begin_cell()
     memory.say("sum 0")
     memory.grant()

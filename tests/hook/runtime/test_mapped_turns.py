@@ -13,6 +13,7 @@ import pytest
 from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
     MemoryMode,
+    RequestWithdrawn,
     TurnDropped,
     TurnRequested,
 )
@@ -24,6 +25,7 @@ from tests.hook.runtime.mapping_program import (
 )
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.test_from_the_issue_host import arena
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 
@@ -142,6 +144,25 @@ def test_memory_is_mapped_without_a_context(opens: Opens) -> None:
     assert program.client.count(TurnRequested) == 1
 
 
+@pytest.mark.promise(
+    "park",
+    "Memory that a program maps itself takes no more host memory than there is of it, whatever the "
+    "sizes of its handles are",
+)
+@pytest.mark.parametrize("size_mib", [20, 34, 48])
+def test_handles_fill_the_host_memory_that_they_take(opens: Opens, size_mib: int) -> None:
+    """Whole segments of 64 MiB would leave up to half of it to nobody."""
+    program, count = opens(), 7
+    program.make()
+    size = size_mib * MIB
+    program.run(f"others = [mapped({size}) for _ in range({count})]")
+    program.memory.take_turn()
+    program.memory.budget(0)
+    program.client.expect_memory(lambda report: report.bytes_parked == SIZE + count * size)
+    segment = 64 * MIB // size * size
+    assert arena(program.process.pid)[0] <= count * size + 64 * MIB + segment
+
+
 # ---- contexts ----
 
 
@@ -159,6 +180,7 @@ def end_context(program: MappingProgram, call: str) -> None:
     program.client.expect(TurnRequested)
     program.cancel_waits()
     assert program.result() == "0"
+    program.client.expect(RequestWithdrawn)  # else the next wait may go on with this request
 
 
 @pytest.mark.parametrize("call", ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"])

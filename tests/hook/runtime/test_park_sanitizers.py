@@ -31,8 +31,17 @@ CHURN = 2 * MIB
 
 
 @pytest.fixture
-def memory(sanitized: Sanitized, scheduler: FakeScheduler) -> MemoryShell:
+def kind() -> str:
+    """Of its tensors."""
+    return "plain"
+
+
+@pytest.fixture
+def memory(
+    sanitized: Sanitized, scheduler: FakeScheduler, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> MemoryShell:
     """A shell that holds the turn and two tensors."""
+    monkeypatch.setenv("TENSORS", kind)
 
     def start(name: str, **_: Any) -> GpuProcess:
         return sanitized(name)
@@ -52,7 +61,8 @@ def memory(sanitized: Sanitized, scheduler: FakeScheduler) -> MemoryShell:
     "Park and restore are clean under the address, undefined-behaviour and thread sanitizers",
 )
 @pytest.mark.full
-def test_turns_that_park_under_a_sanitizer(memory: MemoryShell) -> None:
+@pytest.mark.parametrize("kind", ["plain", "mapped", "pieces", "managed"])
+def test_turns_that_park_under_a_sanitizer(memory: MemoryShell, kind: str) -> None:
     """Threads that allocate, free and launch, a fork, budgets up and down, recalls in every phase:
     no report, and every byte is there in the end."""
     for thread in (1, 2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.hook.conftest import SANITIZERS, newer, one_at_a_time, sanitized_obje
 from tests.hook.runtime.process import GpuProcess, Programs
 from tests.hook.runtime.test_recalls import SPIN_NS, Turns
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
-from tests.support.paths import BUILD
+from tests.support.paths import BUILD, ROOT
 from tests.support.sim import SimulatedMachine
 
 VARIANTS = {"address": "asan", "thread": "tsan"}
@@ -42,6 +43,15 @@ def build_hook(kind: str) -> Path:
     return library
 
 
+def sanitized_driver(kind: str) -> dict[str, str]:
+    """What leads a program to the simulated driver, built with a sanitizer too."""
+    build = BUILD / VARIANTS[kind]
+    with one_at_a_time(f"sim-{kind}"):
+        make = ["make", "-s", "-C", str(ROOT / "hook" / "sim"), f"PYTHON={sys.executable}"]
+        subprocess.run([*make, f"BUILD={build}", f"SANITIZE={SANITIZERS[kind]}"], check=True)
+    return {"LD_LIBRARY_PATH": str(build / "sim")}
+
+
 @pytest.fixture(params=sorted(VARIANTS))
 def sanitized(
     request: pytest.FixtureRequest,
@@ -50,15 +60,15 @@ def sanitized(
     scheduler: FakeScheduler,
     tmp_path: Path,
 ) -> Iterator[Sanitized]:
-    """Starts a program, built like the hook with a sanitizer, under that hook."""
+    """Starts a program under the hook on the simulated driver, all built with a sanitizer."""
     kind: str = request.param
-    hook = build_hook(kind)
+    hook, driver = build_hook(kind), sanitized_driver(kind)
     started: list[GpuProcess] = []
 
     def start(name: str, *arguments: object) -> GpuProcess:
         program = programs.built(name, COMPILER_FLAGS[kind], suffix=f"-{VARIANTS[kind]}")
         log = tmp_path / f"{name}.log"
-        env = sim.env(scheduler.env(hook=hook, log=log)) | ENVIRONMENT
+        env = sim.env(scheduler.env(hook=hook, log=log)) | ENVIRONMENT | driver
         process = GpuProcess([str(program), *map(str, arguments)], env, log)
         started.append(process)
         return process

@@ -283,7 +283,7 @@ def test_without_a_scheduler(opens: Opens, scheduler: FakeScheduler) -> None:
 
 
 def test_a_process_that_ends_meanwhile_ends(opens: Opens) -> None:
-    program = made(opens(f"stall cuMemcpyDtoHAsync_v2 {MOVER} times=0 nth=1 ms=100"))
+    program = made(opens(f"stall cuMemcpyDtoHAsync {MOVER} times=0 nth=1 ms=100"))
     program.say("export(handle)")
     program.process.signal(signal.SIGTERM)
     program.process.wait()

@@ -24,7 +24,7 @@
 
 #define SLOTS 16384
 #define BLOCK_BYTES ((uint64_t)2 << 20)
-#define ARGUMENTS_MAX 4
+#define ARGUMENTS_MAX 12
 
 static struct {
     CUdevice device;
@@ -40,6 +40,9 @@ static struct {
     uint64_t bytes;
     CUmemGenericAllocationHandle handle; /* mapped by ourselves; 0: not so */
     bool pooled;                         /* allocated in a stream */
+    bool attached;                       /* another process's */
+    CUarray array;
+    CUgraphExec graph; /* that has allocated it */
 } slots[SLOTS];
 
 static uint64_t now_ns(void) {
@@ -102,7 +105,11 @@ static uint32_t block_value(uint64_t seed, uint64_t block) {
     return ((uint32_t)seed * 2654435761u) ^ ((uint32_t)block * 2246822519u);
 }
 
+static CUresult fill_array(int slot, uint64_t seed);
+static CUresult checksum_array(int slot, uint64_t *sum);
+
 static CUresult fill(int slot, uint64_t seed) {
+    if (slots[slot].array != NULL) return fill_array(slot, seed);
     CUresult result = CUDA_SUCCESS;
     for (uint64_t at = 0; at < slots[slot].bytes && !result; at += BLOCK_BYTES) {
         CUdeviceptr address = slots[slot].address + at;
@@ -116,6 +123,7 @@ static CUresult fill(int slot, uint64_t seed) {
 }
 
 static CUresult checksum(int slot, uint64_t *sum) {
+    if (slots[slot].array != NULL) return checksum_array(slot, sum);
     uint64_t words = slots[slot].bytes / 4;
     void *arguments[] = {&gpu.sum_address, &slots[slot].address, &words};
     CUresult result = cuLaunchKernel(gpu.checksum, 1, 1, 1, 1024, 1, 1, 0, NULL, arguments, NULL);
@@ -247,7 +255,12 @@ static CUresult export_mapped(int slot) {
     return result;
 }
 
+#include "memory_kinds.h"
+
 static CUresult release(int slot) {
+    if (slots[slot].array != NULL) return release_array(slot);
+    if (slots[slot].graph != NULL) return release_in_graph(slot);
+    if (slots[slot].attached) return detach(slot);
     if (slots[slot].handle != 0) return release_mapped(slot);
     if (slots[slot].pooled) return release_pooled(slot);
     slots[slot].bytes = 0;
@@ -506,6 +519,7 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     int slot = (int)(a[0] % SLOTS);
     uint64_t sum = 0;
     if (!known) result = give_back(command, a, &known);
+    if (!known) result = work_with_kinds(command, a, found, size, &known);
     if (known) return result;
     if (strcmp(command, "alloc") == 0) return allocate(slot, a[1]);
     if (strcmp(command, "kind") == 0) return choose_kind(a[0]);
@@ -573,7 +587,7 @@ static void answer(char *line) {
 
 static void *work(void *pipe) {
     FILE *commands = fdopen(*(int *)pipe, "r");
-    char line[256];
+    char line[512];
     while (fgets(line, sizeof line, commands))
         answer(line);
     return NULL;
@@ -582,7 +596,7 @@ static void *work(void *pipe) {
 int main(void) {
     int commands[2];
     pthread_t worker;
-    char line[256];
+    char line[512];
     if (pipe(commands) != 0 || pthread_create(&worker, NULL, work, &commands[0]) != 0) return 5;
     while (fgets(line, sizeof line, stdin)) {
         if (line[0] == '!') {

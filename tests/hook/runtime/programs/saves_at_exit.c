@@ -1,6 +1,6 @@
 /* Holds memory in which every word says where it lies, and saves all of it from a handler of exit
- * that runs after the hook's own: by the call that its second argument names. A line "launch" lets
- * a thread launch something. */
+ * that runs after the hook's own: by the call that its second argument names. A third one has it
+ * allocated in a stream. A line "launch" lets a thread launch something. */
 #include <pthread.h>
 #include <string.h>
 
@@ -63,7 +63,8 @@ int main(int count, char **arguments) {
     for (uint32_t i = 0; i < COUNT; i++) {
         for (size_t j = 0; j < bytes / 4; j++)
             words[j] = i << 28 | (uint32_t)j;
-        check(cuMemAlloc(&held[i], bytes), "cuMemAlloc");
+        check(count > 3 ? cuMemAllocAsync(&held[i], bytes, NULL) : cuMemAlloc(&held[i], bytes),
+              "allocation");
         check(cuMemcpyHtoD(held[i], words, bytes), "cuMemcpyHtoD");
     }
     check(cuCtxSynchronize(), "cuCtxSynchronize");

@@ -1,7 +1,8 @@
 """Which symbol versions a shared library asks of others, read from its bytes. Pure.
 
-The loader refuses a library that asks for a version which the libc here does not have. Preloaded,
-such a library is left out with a line on stderr that notebooks never show.
+A program that preloads a library which asks for a version that the libc here does not have does not
+start at all. A library for another processor is left out, with a line on stderr that notebooks
+never show.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import struct
 from collections.abc import Iterator
 
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+_MACHINE_AT = 18
 _SHT_VERNEED = 0x6FFFFFFE
 _GLIBC = re.compile(r"GLIBC_(\d+(?:\.\d+)*)")
 
@@ -28,6 +30,13 @@ def newest_glibc(image: bytes) -> str:
 def numbers(version: str) -> tuple[int, ...]:
     """`2.34` as numbers, so that versions can be compared."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def processor(image: bytes) -> int:
+    """For which kind of processor these bytes are (elf.h, EM_…)."""
+    if len(image) < _MACHINE_AT + 2:
+        raise NotElf("it is no ELF file")
+    return int.from_bytes(image[_MACHINE_AT : _MACHINE_AT + 2], "little")
 
 
 def needed_versions(image: bytes) -> set[str]:

@@ -1,0 +1,70 @@
+"""A JupyterHub whose servers are jobs of a SlurmCluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.cluster.slurm import SlurmCluster
+from tests.hub.running_hub import RunningHub, server_env
+
+_OF_THIS_TEST = """
+c.SlurmSpawner.exec_prefix = (
+    "umask 0; "  # the simulated device is files that all accounts share
+    "uid=$(id -u {{username}}); setpriv --reuid=$uid --regid=$uid --clear-groups "
+    "env SLURM_CONF={slurm_conf}"
+)
+c.SlurmSpawner.batchspawner_singleuser_cmd = "{opt}/bin/batchspawner-singleuser"
+c.SlurmSpawner.poll_interval = 2
+
+
+def choose_node(spawner):
+    if spawner.user.name == "carol":
+        spawner.req_options = "--nodelist=n2"
+
+
+c.Spawner.pre_spawn_hook = choose_node
+"""
+
+
+class SlurmHub(RunningHub):
+    """The hub of a cluster, configured by the lines of the page."""
+
+    def __init__(self, cluster: SlurmCluster, lines: str) -> None:
+        self._cluster = cluster
+        folder = cluster.folder / "hub"
+        folder.mkdir()
+        device = {**cluster.device_env(), "PYTHONPATH": cluster.python_path}
+        of_this_test = _OF_THIS_TEST.format(
+            slurm_conf=cluster.env["SLURM_CONF"], opt=cluster.folder / "opt"
+        )
+        env = {**server_env(cluster.machines["n1"].env(), cluster.folder), **device}
+        super().__init__(
+            folder,
+            server_env=env,
+            scheduler_env={},
+            our_lines=of_this_test + cluster.as_here(lines),
+            servers_outlive_it=True,
+        )
+        self._shares = False  # there is no scheduler here to wait for
+        # Batchspawner runs it in its own Python, so it is no shell's script.
+        self._config["Spawner"]["cmd"] = [
+            str(Path(sys.executable).with_name("jupyterhub-singleuser"))
+        ]
+        self._config["GPUShare"] = {"runtime_dir": str(cluster.runtime_dir)}
+
+    def _command(self, config: Path) -> list[str]:
+        return self._cluster.views.command("", super()._command(config))
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **super()._environment(),
+            **self._cluster.env,
+            "PATH": super()._environment()["PATH"],
+            "PYTHONPATH": self._cluster.python_path,
+        }
+
+    def job_logs(self) -> str:
+        """What the servers have written, for a test that fails."""
+        files = sorted((self._cluster.folder / "homes").rglob("jupyterhub_slurmspawner_*.log"))
+        return "\n".join(f"== {f}\n{f.read_text(errors='replace')[-3000:]}" for f in files)
