@@ -4,6 +4,7 @@ root without a capability. The rest of the node is a fake kubelet, a hub's API a
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -91,6 +92,21 @@ class Pod:
             assert process.wait(WAIT_S_MAX) == 0, self.logs[name].read_text()
         assert "Traceback" not in self.logs[name].read_text()
 
+    def doctor(self, scheduler: subprocess.Popen[bytes]) -> list[dict[str, str]]:
+        """In the scheduler's container, as `kubectl exec` starts it."""
+        inside: list[str] = []
+        for pid in _children(scheduler.pid) if os.getuid() == 0 else []:
+            inside = ["nsenter", "--pid", "--mount", f"--wdns={ROOT}", f"--target={pid}"]
+        own = {each["name"]: each["value"] for each in self._containers["scheduler"]["env"]}
+        done = subprocess.run(
+            [*inside, sys.executable, "-m", "jupyter_gpushare.cli.main", "doctor", "--json"],
+            env={**self._env, **own},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return list(json.loads(done.stdout)["findings"])
+
 
 def _children(pid: int) -> list[int]:
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
@@ -129,7 +145,7 @@ def share(pod: Pod) -> None:
     """The story itself."""
     with ExitStack() as node, FakeKubelet(pod.plugins) as kubelet:
         with ExitStack() as scheduler:
-            scheduler.enter_context(pod.container("scheduler"))
+            process = scheduler.enter_context(pod.container("scheduler"))
             with pod.container("plugin"):
                 kubelet.wait_for_seats(SEATS)
                 seated = [kubelet.admit()[0] for _ in ("ann", "desk")]
@@ -137,6 +153,11 @@ def share(pod: Pod) -> None:
             tenants = Path(seated[0].mounts[0].host_path)
             assert (Path(seated[0].mounts[1].host_path) / "libgpushare.so").stat().st_size
             status = status_at(tenants, "ann")
+            found = {each["check"]: each for each in pod.doctor(process)}
+            assert found["scheduler"]["level"] == "ok", found["scheduler"]
+            assert found["hub"]["level"] == "ok", found["hub"]
+            problems = [each for each in found.values() if each["level"] == "problem"]
+            assert not problems
             assert status["settings"]["quantum_s"] == 7
             (device,) = status["devices"]
             clients = {}
