@@ -4,9 +4,12 @@ root without a capability. The rest of the node is a fake kubelet, a hub's API a
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +24,6 @@ from tests.charts.chart import SMALLEST, rendered, the
 from tests.kubelet.fake_kubelet import FakeKubelet
 from tests.scheduler.test_tenants_dir import hub_url
 from tests.support.hook_client import ScriptedClient
-from tests.support.other_user import let_others_in
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import environment
 from tests.support.sim import SimulatedMachine
@@ -32,6 +34,8 @@ pytestmark = pytest.mark.full
 SEATS = 3
 WAIT_S_MAX = 60.0
 NO_CAPABILITY = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--")
+OWN_PIDS = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""Without hostPID, the first process of its container is the scheduler: number 1."""
 
 
 class Pod:
@@ -74,7 +78,7 @@ class Pod:
             for each in made["args"]
         ]
         own = {each["name"]: each["value"] for each in made["env"]}
-        limits = NO_CAPABILITY if os.getuid() == 0 else ()
+        limits = (*OWN_PIDS, *NO_CAPABILITY) if os.getuid() == 0 else ()
         ours = [sys.executable, "-m", "jupyter_gpushare.cli.main"]
         with self.logs[name].open("ab") as log:
             process = subprocess.Popen(
@@ -83,9 +87,30 @@ class Pod:
         try:
             yield process
         finally:
-            process.terminate()
+            for pid in _children(process.pid) if limits else [process.pid]:
+                os.kill(pid, signal.SIGTERM)
             assert process.wait(WAIT_S_MAX) == 0, self.logs[name].read_text()
         assert "Traceback" not in self.logs[name].read_text()
+
+    def doctor(self, scheduler: subprocess.Popen[bytes]) -> list[dict[str, str]]:
+        """In the scheduler's container, as `kubectl exec` starts it."""
+        inside: list[str] = []
+        for pid in _children(scheduler.pid) if os.getuid() == 0 else []:
+            inside = ["nsenter", "--pid", "--mount", f"--wdns={ROOT}", f"--target={pid}"]
+        own = {each["name"]: each["value"] for each in self._containers["scheduler"]["env"]}
+        done = subprocess.run(
+            [*inside, sys.executable, "-m", "jupyter_gpushare.cli.main", "doctor", "--json"],
+            env={**self._env, **own},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return list(json.loads(done.stdout)["findings"])
+
+
+def _children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(each) for each in found.split()]
 
 
 def status_at(tenants: Path, token: str) -> dict[str, Any]:
@@ -104,17 +129,23 @@ def status_at(tenants: Path, token: str) -> dict[str, Any]:
 
 @pytest.mark.promise(
     "kubernetes",
-    "The commands of the chart, run as root without any capability, serve a node: two users with "
-    "seats take turns there, and are known again after a restart of either container",
+    "The commands of the chart, run as root without any capability and without hostPID, serve a "
+    "node: two users with seats take turns there, and are known again after a restart of either "
+    "container",
 )
 def test_two_users_share_a_node(tmp_path: Path, hub_url: str) -> None:
     """Ann and desk connect by what the kubelet was told to mount into their containers."""
-    machine = SimulatedMachine(tmp_path / "machine")
-    pod = Pod(tmp_path / "node", hub_url, machine)
-    let_others_in(tmp_path)
+    with tempfile.TemporaryDirectory(prefix="gpushare-") as root:  # sockets need short paths
+        Path(root).chmod(0o755)
+        pod = Pod(Path(root), hub_url, SimulatedMachine(tmp_path / "machine"))
+        share(pod)
+
+
+def share(pod: Pod) -> None:
+    """The story itself."""
     with ExitStack() as node, FakeKubelet(pod.plugins) as kubelet:
         with ExitStack() as scheduler:
-            scheduler.enter_context(pod.container("scheduler"))
+            process = scheduler.enter_context(pod.container("scheduler"))
             with pod.container("plugin"):
                 kubelet.wait_for_seats(SEATS)
                 seated = [kubelet.admit()[0] for _ in ("ann", "desk")]
@@ -122,6 +153,11 @@ def test_two_users_share_a_node(tmp_path: Path, hub_url: str) -> None:
             tenants = Path(seated[0].mounts[0].host_path)
             assert (Path(seated[0].mounts[1].host_path) / "libgpushare.so").stat().st_size
             status = status_at(tenants, "ann")
+            found = {each["check"]: each for each in pod.doctor(process)}
+            assert found["scheduler"]["level"] == "ok", found["scheduler"]
+            assert found["hub"]["level"] == "ok", found["hub"]
+            problems = [each for each in found.values() if each["level"] == "problem"]
+            assert not problems
             assert status["settings"]["quantum_s"] == 7
             (device,) = status["devices"]
             clients = {}

@@ -81,11 +81,13 @@ def test_what_the_pods_may_do() -> None:
 
 @pytest.mark.promise("The pods of the chart are not...")
 def test_what_the_pods_see_of_the_node() -> None:
-    """The scheduler has its own directory; only the plugin has the kubelet's and the library's."""
+    """Only the plugin has the kubelet's directory and the library's. Both containers may ask the
+    kubelet which container has what."""
     objects = rendered(EVERYTHING)
     scheduler = {each["mountPath"] for each in container(objects, "scheduler")["volumeMounts"]}
     own = {"/run/jupyter-gpushare", "/etc/jupyter-gpushare", "/tmp"}
-    assert scheduler == {*own, "/var/run/nvidia-container-devices/all"}
+    pods = "/var/lib/kubelet/pod-resources"
+    assert scheduler == {*own, pods, "/var/run/nvidia-container-devices/all"}
     plugin = {each["name"]: each for each in container(objects, "plugin")["volumeMounts"]}
     assert plugin["plugins"]["mountPath"] == "/var/snap/kubelet/device-plugins"
     assert plugin["pods"] == {

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.server
 import socketserver
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,5 +116,6 @@ class RunningPlugin:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node() -> Iterator[Node]:
+    with tempfile.TemporaryDirectory(prefix="gpushare-") as root:
+        yield Node(Path(root))

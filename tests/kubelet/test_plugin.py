@@ -16,6 +16,8 @@ from tests.kubelet.conftest import SEATS, Node
 from tests.kubelet.fake_kubelet import CHECKPOINT, NotAdmitted
 
 RESOURCE = "gpushare.jupyter.org/turn"
+AWAY_S = 2.0
+"""Longer than anything takes on a busy machine, and shorter than anybody likes to wait."""
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +125,7 @@ def test_a_killed_plugin_leaves_its_socket(node: Node) -> None:
 @pytest.mark.promise("The plugin registers again when the...")
 def test_the_kubelet_forgets_the_plugin(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its watch ends although it is the same kubelet: the plugin registers once more."""
-    monkeypatch.setattr(registration, "WATCH_S", 0.2)
+    monkeypatch.setattr(registration, "WATCH_S", AWAY_S)
     with node.kubelet() as kubelet, node.plugin():
         kubelet.wait_for_seats(SEATS)
         kubelet.forget(RESOURCE)
@@ -152,7 +154,7 @@ def test_a_registration_without_effect(node: Node, monkeypatch: pytest.MonkeyPat
 )
 def test_the_scheduler_goes_and_comes(node: Node) -> None:
     """With a shorter time: pods are admitted until it is over, and as soon as it answers again."""
-    with node.kubelet() as kubelet, node.plugin(unhealthy_after_s=0.5):
+    with node.kubelet() as kubelet, node.plugin(unhealthy_after_s=AWAY_S):
         with node.scheduler():
             kubelet.wait_for_seats(SEATS)
             kubelet.admit()
@@ -171,7 +173,7 @@ def test_a_scheduler_that_hangs_is_none(node: Node) -> None:
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind(str(node.runtime_dir / "tenants" / "http.sock"))
         hanging.listen(64)
-        with node.kubelet() as kubelet, node.plugin(unhealthy_after_s=0.5):
+        with node.kubelet() as kubelet, node.plugin(unhealthy_after_s=AWAY_S):
             kubelet.wait_for_seats(SEATS)
             kubelet.wait_for_seats(0)
 

@@ -315,8 +315,8 @@ def check_hub(facts: Facts) -> Iterator[Finding]:
         yield _problem(
             "hub",
             f"JupyterHub does not answer at {hub.address} from this machine: {hub.unreachable}.",
-            "Let this machine reach that address, or set c.JupyterHub.hub_connect_url to one that "
-            "it can reach.",
+            "Let this machine reach that address, or set c.JupyterHub.hub_connect_url (on nodes of "
+            "Kubernetes: hub.apiUrl of the chart) to one that it can reach.",
         )
     elif hub.address:
         yield _ok("hub", f"JupyterHub answers at {hub.address}.")

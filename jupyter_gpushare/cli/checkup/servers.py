@@ -62,12 +62,13 @@ def jupyter_facts(environ: Mapping[str, str]) -> JupyterFacts:
 
 
 def hub_facts(environ: Mapping[str, str], *, root: Path = Path("/")) -> HubFacts:
-    """Other users are known by their servers' environments, which our own uid may read."""
+    """Other users are known by their servers' environments, which our own uid may read. Who has no
+    user (a node's scheduler) may have a hub all the same."""
     user = environ.get("JUPYTERHUB_USER", "")
-    if not user:
-        return HubFacts(uid=os.getuid())
-    others = {name for name in _hub_users(root) if name != user}
     address, why = why_unreachable(environ)
+    if not user:
+        return HubFacts(uid=os.getuid(), address=address, unreachable=why)
+    others = {name for name in _hub_users(root) if name != user}
     return HubFacts(
         user=user,
         uid=os.getuid(),

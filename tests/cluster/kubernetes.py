@@ -1,0 +1,176 @@
+"""A real kubelet and containerd for the tests: Debian's packages, and the kubelet built once from
+Debian's source package of Kubernetes 1.20 into `build/cluster/kubernetes`. Nothing is installed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from tests.support.paths import BUILD
+
+STORE = BUILD / "cluster" / "kubernetes"
+ROOT = STORE / "root"
+"""Where Debian's packages are unpacked."""
+KUBELET = STORE / "kubelet"
+PROGRAMS = ("apt-get", "dpkg", "dpkg-source", "patch", "unshare", "runc", "ip")
+PACKAGES = ("golang-1.19-go", "golang-1.19-src", "containerd", "busybox-static")
+VERSION = "v1.20.2"
+BUILD_S_MAX = 3000
+_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_TARGETS = "$(CREATED_BY) $(ORIGIN) $(REPO_URI) $(RELEASE) $(COMPONENT)"
+PAUSE, USER = "localhost/pause:1", "localhost/user:1"
+IMAGES = {PAUSE: ["/bin/sleep", "1000000"], USER: ["/bin/sh"]}
+_APPLETS = ("sh", "env", "cat", "sleep", "grep", "ls", "touch")
+
+
+class CannotRun(Exception):
+    """A node cannot be had here; the message says what is missing, and what to do."""
+
+
+def check_machine() -> None:
+    """Raises CannotRun."""
+    if os.getuid() != 0:
+        raise CannotRun("A kubelet needs root. Run this test as root.")
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        raise CannotRun(
+            f"{' and '.join(missing)} cannot be found. Install what is missing: apt-get install "
+            f"--no-install-recommends dpkg-dev patch util-linux runc iproute2"
+        )
+
+
+def prepare() -> None:
+    """Make what is not there yet; several minutes the first time. Raises CannotRun."""
+    STORE.mkdir(parents=True, exist_ok=True)
+    try:
+        if not (ROOT / "usr/bin/containerd").exists():
+            _unpack()
+        if not KUBELET.exists():
+            _build()
+        for name, command in IMAGES.items():
+            _write_image(name, command)
+    except subprocess.SubprocessError as error:
+        raise CannotRun(
+            f"The kubelet could not be made: {error}. See {STORE / 'build.log'}, and whether this "
+            f"machine can reach Debian's archive."
+        ) from error
+
+
+def image_file(name: str) -> Path:
+    return STORE / f"{name.partition('/')[2].partition(':')[0]}.tar"
+
+
+def _unpack() -> None:
+    packages = STORE / "packages"
+    packages.mkdir(exist_ok=True)
+    _run(["apt-get", "download", *PACKAGES], cwd=packages)
+    for each in packages.glob("*.deb"):
+        _run(["dpkg", "-x", str(each), str(ROOT)])
+    go, shared = ROOT / "usr/lib/go-1.19", ROOT / "usr/share/go-1.19"
+    for name in ("api", "misc", "src", "test"):
+        (go / name).unlink(missing_ok=True)
+        (go / name).symlink_to(shared / name)
+
+
+def _build() -> None:
+    parts, lists = STORE / "parts", STORE / "lists"
+    for each in (parts, lists / "partial"):
+        each.mkdir(parents=True, exist_ok=True)
+    (parts / "src.list").write_text(_sources())
+    only_these = [
+        *("-o", "Dir::Etc::sourcelist=/dev/null", "-o", f"Dir::Etc::sourceparts={parts}"),
+        *("-o", f"Dir::State::lists={lists}"),
+    ]
+    _run(["apt-get", *only_these, "update"])
+    _run(["apt-get", *only_these, "source", "--download-only", "kubernetes"], cwd=STORE)
+    (description,) = STORE.glob("kubernetes_*.dsc")
+    path = STORE / "go"
+    source = path / "src/k8s.io/kubernetes"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(source, ignore_errors=True)
+    _run(["dpkg-source", "--no-check", "-x", str(description), str(source)])
+    go = ROOT / "usr/lib/go-1.19"
+    names = "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
+    flags = " ".join(f"-X {name}.gitVersion={VERSION}" for name in names)
+    environment = {
+        "PATH": f"{go / 'bin'}:{os.environ['PATH']}",
+        "GOROOT": str(go),
+        "GOPATH": str(path),
+        "GOCACHE": str(STORE / "cache"),
+        "GO111MODULE": "off",
+        "CGO_ENABLED": "0",
+    }
+    command = ["go", "build", "-ldflags", f"-s -w {flags}", "-o", str(KUBELET), "./cmd/kubelet"]
+    _run(command, cwd=source, env=environment)
+    shutil.rmtree(STORE / "cache")
+    shutil.rmtree(path)
+
+
+def _sources() -> str:
+    """The sources of what this machine has packages of: Debian, from wherever it gets it."""
+    told = subprocess.run(
+        ["apt-get", "indextargets", "--format", _TARGETS],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    archives = {tuple(line.split()[2:]) for line in told.stdout.splitlines() if " Debian " in line}
+    lines = [f"deb-src [signed-by={_KEYS}] {' '.join(each)}" for each in sorted(archives)]
+    return "\n".join([*lines, ""])
+
+
+def _run(command: list[str], *, cwd: Path = STORE, env: dict[str, str] | None = None) -> None:
+    with (STORE / "build.log").open("ab") as log:
+        subprocess.run(
+            command, cwd=cwd, env=env, stdout=log, stderr=log, check=True, timeout=BUILD_S_MAX
+        )
+
+
+def _write_image(name: str, command: list[str]) -> None:
+    """An image with busybox alone, as `docker save` writes one."""
+    layer = _layer()
+    digest = hashlib.sha256(layer).hexdigest()
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Entrypoint": command},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        }
+    ).encode()
+    files = {
+        f"{hashlib.sha256(config).hexdigest()}.json": config,
+        f"{digest}/layer.tar": layer,
+    }
+    config_name, layer_name = files
+    manifest = [{"Config": config_name, "RepoTags": [name], "Layers": [layer_name]}]
+    with tarfile.open(image_file(name), "w") as archive:
+        for path, content in {**files, "manifest.json": json.dumps(manifest).encode()}.items():
+            _add(archive, path, content)
+
+
+def _layer() -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for path in ("bin", "tmp", "etc", "proc", "sys", "dev", "run", "usr", "usr/lib"):
+            entry = tarfile.TarInfo(path)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        _add(archive, "bin/busybox", (ROOT / "bin/busybox").read_bytes())
+        for name in _APPLETS:
+            entry = tarfile.TarInfo(f"bin/{name}")
+            entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
+            archive.addfile(entry)
+    return made.getvalue()
+
+
+def _add(archive: tarfile.TarFile, path: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(path)
+    entry.size, entry.mode = len(content), 0o755
+    archive.addfile(entry, io.BytesIO(content))
