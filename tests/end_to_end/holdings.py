@@ -72,12 +72,15 @@ class Holdings:
         return (each for each in same if each != place and each in self.kinds)
 
     def remove(self, place: Place) -> None:
-        """It was freed; who has it from there keeps it."""
+        """It was freed; those who have it from there keep it, and each other's words."""
         self.kinds.pop(place)
         self.fixed.pop(place, None)
         self.owners.pop(place, None)
-        for other in [each for each, owner in self.owners.items() if owner == place]:
-            del self.owners[other]
+        left = [each for each, owner in self.owners.items() if owner == place]
+        for other in left:
+            self.owners[other] = left[0]
+        if left:
+            del self.owners[left[0]]
 
     def remove_all_of(self, tenant: MemoryTenant) -> None:
         for place in [each for each in self.kinds if each[0] == tenant.name]:
