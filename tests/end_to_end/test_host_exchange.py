@@ -22,6 +22,7 @@ from tests.end_to_end.handovers import (
 )
 from tests.end_to_end.test_random_handovers import SETTINGS
 from tests.hook.runtime.test_arena import Group
+from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import MemoryTenant, MemoryTenants, faults, swapping_scheduler
 from tests.support.scheduler_process import SchedulerUnderTest
@@ -100,6 +101,12 @@ def one_that_keeps_another_parked(
     return one, three
 
 
+def nothing_is_ready(shared: Host) -> None:
+    """What was made ready ahead of need goes back where nothing is left."""
+    shared.group.leave(0)
+    wait_until(lambda: shared.group.taken()[0] <= parked_least(shared))
+
+
 def parked_least(shared: Host) -> int:
     """What of one of them does not fit beside the other, in whole chunks."""
     return -(-(2 * HELD - shared.usable()) // SEGMENT) * SEGMENT
@@ -173,8 +180,10 @@ def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> No
     """The third piece is on its way to the host when others take all that it has left. Who waits
     reads why, and goes on when there is room again, and so does the other one."""
     stop = "hold cuMemcpyDtoHAsync thread=gpushare-mem nth=3 until=go"
-    with host(tmp_path, "--GPUShareScheduler.park_timeout_s=1") as shared:
+    with host(tmp_path) as shared:
         one, three = one_that_keeps_another_parked(shared, 2 * SEGMENT, GPUSHARE_SIM_FAULTS=stop)
+        nothing_is_ready(shared)
+        shared.group.leave(shared.group.taken()[0] + 2 * SEGMENT)
         ask(one)
         shared.files.wait_for_held("go")
         shared.group.leave(0)
