@@ -18,6 +18,7 @@ from tests.bad_input.swapping import (
     comes_true,
     small_device,
 )
+from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, MemoryTenant
 from tests.support.sim import MIB
 
@@ -94,7 +95,7 @@ def test_foreign_memory_that_appears_in_the_middle_of_an_exchange(
     """It takes what one of them gives before the other one has it: that one's driver is slow."""
     with small_device(tmp_path, copy_bytes_per_s=SLOW_BYTES_PER_S, kind=kind) as device:
         second_back = device.chunks_of_an_allocation() + 2
-        plan = f"stall cuMemCreate nth={second_back} ms=600"
+        plan = f"hold cuMemCreate nth={second_back} until=go"
         taker = device.start("taker", seed=2, env={"GPUSHARE_SIM_FAULTS": plan})
         giver = device.start("giver", seed=1)
         giver.verify()
@@ -107,6 +108,7 @@ def test_foreign_memory_that_appears_in_the_middle_of_an_exchange(
             device.await_moved(taker.process.pid, "MAP", mapped + 1)
             stranger.begin()
             assert stranger.has_it()
+            Files(device.machine).make("go")
             device.scheduler.client.change_settings({"park_timeout_s": 1})
             told = "programs that are not under gpushare"
             comes_true(lambda: told in device.blocked_reason(taker), "the taker is told")
