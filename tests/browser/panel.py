@@ -215,5 +215,18 @@ class Panel:
             arg=[element.element_handle(), self.root.element_handle()],
         )
 
+    def keep_announcements(self) -> None:
+        """From now on, what the live region says is kept: the next news replaces it at any moment."""
+        self.root.get_by_role("status").evaluate(
+            "region => { window.announced = []; new MutationObserver("
+            "() => window.announced.push(region.textContent)"
+            ").observe(region, { childList: true, characterData: true, subtree: true }); }"
+        )
+
+    def await_announcement(self, words: str) -> None:
+        self.page.wait_for_function(
+            "words => window.announced.some(each => each.includes(words))", arg=words
+        )
+
     def keep_picture(self, name: str) -> Path:
         return keep_picture(self.page, name)

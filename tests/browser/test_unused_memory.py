@@ -86,9 +86,10 @@ def _said(panel: Panel, words: str) -> Locator:
 def test_unused_memory_is_given_back(page: Page, panel: Panel, jupyter: JupyterProcess) -> None:
     """By an idle kernel at once, and what is in use stays. A second time there is nothing. While a
     cell runs, it comes after the cell. Nothing of it is in the notebook."""
+    panel.keep_announcements()
     _ask(panel)
     _said(panel, GIVEN).wait_for()
-    panel.root.get_by_role("status").filter(has_text=GIVEN).wait_for(state="attached")
+    panel.await_announcement(GIVEN)
     panel.kernel(NOTEBOOK).filter(has_text="128 MiB on the GPU").wait_for()
     panel.await_in_view(_said(panel, GIVEN))
     panel.keep_picture("unused-memory")

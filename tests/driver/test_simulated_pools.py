@@ -173,22 +173,25 @@ ok(cuda.cuCtxSynchronize())
 def test_calls_take_no_longer_beside_much_live_memory(sim: SimulatedMachine) -> None:
     """Beside 10,000 live allocations of a pool at most five times what they take beside ten."""
     program = """
-import statistics
+# Many calls a round, for a wait takes 2 or 20 us as the machine likes; and the quickest round, for
+# other work makes rounds slower, never quicker.
 def round_us():
     before = time.perf_counter_ns()
-    ok(cuda.cuMemFreeAsync(take(pool, 4096, stream), stream))
+    for _ in range(20):
+        ok(cuda.cuMemFreeAsync(take(pool, 4096, stream), stream))
     ok(cuda.cuStreamSynchronize(stream))
     return (time.perf_counter_ns() - before) / 1000
 for threshold in (0, 1 << 40):
     pool = create_pool(gpu)
     keep(pool, threshold)
     few = [take(pool, 4096, stream) for _ in range(10)]
-    beside_few = statistics.median(round_us() for _ in range(300))
+    beside_few = min(round_us() for _ in range(100))
     many = [take(pool, 4096, stream) for _ in range(10_000)]
-    beside_many = statistics.median(round_us() for _ in range(300))
+    beside_many = min(round_us() for _ in range(100))
     print(round(beside_many / beside_few, 2))
 """
-    assert all(float(ratio) <= 5 for ratio in said(sim, program))
+    ratios = [float(ratio) for ratio in said(sim, program)]
+    assert max(ratios) <= 5
 
 
 def test_memory_is_whole_whatever_comes_and_goes(sim: SimulatedMachine) -> None:
