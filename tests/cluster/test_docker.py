@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.timeout(1800),
 ]
 
-PAGE, STEPS = "docs/docker.md", "Set it up"
+PAGE, STEPS = ROOT / "docs" / "docker.md", "Set it up"
 DEVICE_BYTES = 512 * MIB
 KEPT_WORDS = 75 << 20  # 300 MiB: both users' memory is more than the device has
 LIMIT_IN_THE_PAGE, LIMIT_HERE = '"64G"', '"1536M"'

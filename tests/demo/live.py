@@ -31,9 +31,9 @@ class Screen:
         print(f"{time.monotonic() - self._began_s:6.2f} s  {news}", file=self._out, flush=True)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """In the place of what was drawn last, which had as many lines."""
+        """In the place of what was drawn last."""
         if self._drawn:
-            self._out.write(f"\x1b[{self._drawn}A")
+            self._out.write(f"\x1b[{self._drawn}A\x1b[J")
         self._out.write("".join(f"\r\x1b[2K{line}\n" for line in lines))
         self._out.flush()
         self._drawn = len(lines)
