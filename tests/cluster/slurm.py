@@ -85,6 +85,16 @@ def check_machine() -> None:
         raise CannotRun(f"No mount namespace can be made: {tried.stderr.strip()}. Allow it.")
 
 
+def packages() -> Path:
+    """What the hub, its servers and a gateway need besides. Raises CannotRun."""
+    try:
+        return shared_packages("cluster", list(PACKAGES))
+    except subprocess.CalledProcessError as error:
+        raise CannotRun(
+            f"pip cannot install {', '.join(PACKAGES)}. Let it reach a package index."
+        ) from error
+
+
 @dataclass(frozen=True)
 class PagesFiles:
     """Slurm's files of configuration, as the page has them."""
@@ -99,8 +109,7 @@ class SlurmCluster:
 
     def __init__(self, folder: Path, users: Sequence[str], pages: PagesFiles) -> None:
         self.folder = folder
-        packages = shared_packages("cluster", list(PACKAGES))
-        self.python_path = f"{ROOT}:{packages}"
+        self.python_path = f"{ROOT}:{packages()}"
         self.views = Views(folder, NODES, users)
         self.runtime_dir = self.views.here / "run"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -1,76 +1,22 @@
-"""The users of a node at their notebooks: each thinks, runs a cell, waits for it, and thinks again.
-Each holds more than half of the device all the time."""
+"""Users at their notebooks: each thinks, runs a cell, waits for it, and thinks again. Each holds
+more than half of the device all the time."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-import websocket
-
-from jupyter_gpushare.client import ClientError, SchedulerClient
 from tests.cluster.slurm import DEVICE_BYTES
 from tests.demo.cluster.options import ClusterOptions
+from tests.demo.cluster.stage import LOST, NodeStage
 from tests.support import gpu_cells
-from tests.support.observed import ObservedKernels
 
 SHARE_OF_DEVICE = 0.6
 WORDS = int(DEVICE_BYTES * SHARE_OF_DEVICE) // 4096 * 1024
 """Of four bytes."""
 CELL_S_MAX = 120.0
-ALIVE_S_MAX = 60.0
 LOOK_EVERY_S = 0.05
-LOST = (TimeoutError, OSError, websocket.WebSocketException)
-"""What a notebook meets whose kernel is gone."""
-
-
-@dataclass
-class NodeStage:
-    """The notebooks of a node, one of each of its users."""
-
-    name: str
-    users: tuple[str, ...]
-    observed: ObservedKernels
-    scheduler: SchedulerClient
-    lost: set[str] = field(default_factory=set)
-    """Users whose kernel does not answer any more."""
-
-    def status(self) -> dict[str, Any] | None:
-        """None while no scheduler answers."""
-        try:
-            return self.scheduler.status()
-        except ClientError:
-            return None
-
-    def tenants(self) -> dict[str, str]:
-        """Whose each tenant is."""
-        return {each["id"]: each["owner"] for each in self.scheduler.status()["tenants"]}
-
-    def lose(self, number: int) -> None:
-        self.lost.add(self.users[number])
-        self.observed.give_up(number)
-
-    def look_for_the_lost(self) -> None:
-        """A kernel is lost if it does not answer, and if another one has taken its place."""
-        for number, kernel in enumerate(self.observed.kernels):
-            if self.users[number] in self.lost:
-                continue
-            try:
-                said = kernel.run("import os; print(os.getpid(), 'kept' in globals())", ALIVE_S_MAX)
-            except LOST:
-                self.lose(number)
-                continue
-            if said.text.split() != [str(kernel.pid), "True"]:
-                self.lose(number)
-
-    def run_everywhere(self, code: str) -> None:
-        """A cell in each notebook, one after the other, which must end well."""
-        for user, kernel in zip(self.users, self.observed.kernels, strict=True):
-            if user not in self.lost:
-                kernel.run(code).ok()
 
 
 class Person:
@@ -94,10 +40,6 @@ class Person:
     @property
     def is_done(self) -> bool:
         return self._cell is None and not self.to_come
-
-    @property
-    def runs_a_cell(self) -> bool:
-        return self._cell is not None
 
     def act(self) -> None:
         now_s = time.monotonic()

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from tests.demo.memory import out_of_memory
 from tests.demo.report import complaints_about_turns
 from tests.demo.scenes import Act
+from tests.support.sim import MIB
 from tests.support.timeline import (
     cell_waits_ns,
     hand_overs,
@@ -61,6 +62,9 @@ class NodeReport:
     cell_wait_s_p50: float | None
     """From a cell's beginning until the device worked for it."""
     cell_wait_s_p95: float | None
+    cell_s_p50: float | None
+    """From a cell's beginning to its end."""
+    cell_s_p95: float | None
     bytes_held: int
     bytes_parked: int
     """What has left the device, by its journal."""
@@ -88,6 +92,8 @@ class ClusterReport:
     hand_overs: int
     cell_wait_s_p50: float | None
     cell_wait_s_p95: float | None
+    cell_s_p50: float | None
+    cell_s_p95: float | None
     oversubscribed: bool
     """On each node the notebooks hold more memory than its device has."""
     checksums_ok: bool
@@ -165,6 +171,7 @@ def make_cluster_report(
     nodes = {each.name: _about_node(each, bytes_each) for each in played}
     failures = [error for each in played for error in each.act.failures]
     waits_s = [wait_s for each in played for wait_s in _waits_s(each.act)]
+    took_s = [each_s for each in played for each_s in _took_s(each.act)]
     owners = {user: owner for each in played for user, owner in each.owners.items()}
     users = [user for each in played for user in each.users]
     found = nodes.values()
@@ -184,6 +191,8 @@ def make_cluster_report(
         hand_overs=sum(node.hand_overs for node in found),
         cell_wait_s_p50=_rounded(waits_s, 50),
         cell_wait_s_p95=_rounded(waits_s, 95),
+        cell_s_p50=_rounded(took_s, 50),
+        cell_s_p95=_rounded(took_s, 95),
         oversubscribed=all(node.bytes_held > device_bytes for node in found),
         checksums_ok=all(node.checksums_ok for node in found),
         oom=out_of_memory(failures),
@@ -195,6 +204,37 @@ def make_cluster_report(
         seconds=round(seconds, 1),
         nodes=nodes,
     )
+
+
+def summary(report: ClusterReport) -> dict[str, str]:
+    """What is told at the end, by name."""
+    turns = {user: n for node in report.nodes.values() for user, n in node.turns.items()}
+    parked = ", ".join(
+        f"{name} {node.bytes_parked // MIB} MiB, at most {node.bytes_parked_at_most // MIB} at once"
+        for name, node in report.nodes.items()
+    )
+    return {
+        "device of each node": f"{report.device}, {report.device_bytes // MIB} MiB",
+        "judged by": report.judged_by,
+        "users": "; ".join(f"{n} {', '.join(node.users)}" for n, node in report.nodes.items()),
+        "cells": f"{report.cells}, of which {report.cells_failed} failed",
+        "overlaps with turns": str(report.overlaps),
+        "overlaps without turns": f"{report.overlaps_without_turns} at least on each node",
+        "cells waited": _in_words(report.cell_wait_s_p50, report.cell_wait_s_p95),
+        "cells took": _in_words(report.cell_s_p50, report.cell_s_p95),
+        "turns": ", ".join(f"{user} {count}" for user, count in turns.items()),
+        "memory in all": "more than the devices have" if report.oversubscribed else "fits",
+        "checksums": "right" if report.checksums_ok else "WRONG",
+        "parked": parked,
+        "out of memory": str(report.oom),
+        "scheduler restarts": str(report.scheduler_restarts),
+        "kernels lost": f"{report.kernels_lost} of {report.kernels}",
+        "in all": f"{report.seconds} s",
+    }
+
+
+def _in_words(median_s: float | None, p95_s: float | None) -> str:
+    return f"{median_s} s in the median, {p95_s} s at p95"
 
 
 def _about_node(played: NodePlayed, bytes_each: int) -> NodeReport:
@@ -216,6 +256,8 @@ def _about_node(played: NodePlayed, bytes_each: int) -> NodeReport:
         handoff_ms_p50=round(median(gaps_ms), 3) if gaps_ms else None,
         cell_wait_s_p50=_rounded(waits_s, 50),
         cell_wait_s_p95=_rounded(waits_s, 95),
+        cell_s_p50=_rounded(_took_s(act), 50),
+        cell_s_p95=_rounded(_took_s(act), 95),
         bytes_held=bytes_each * len({cell.kernel for cell in act.cells}),
         bytes_parked=act.bytes_parked,
         bytes_parked_at_most=played.most_parked,
@@ -230,6 +272,10 @@ def _failed(act: Act) -> int:
 
 def _waits_s(act: Act) -> list[float]:
     return [wait_ns / 1e9 for wait_ns in cell_waits_ns(act.works, act.cells)]
+
+
+def _took_s(act: Act) -> list[float]:
+    return [(cell.ended_ns - cell.began_ns) / 1e9 for cell in act.cells]
 
 
 def _rounded(values: Sequence[float], percent: int) -> float | None:

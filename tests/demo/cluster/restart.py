@@ -6,7 +6,8 @@ import signal
 import time
 
 from tests.cluster.slurm import READY_S_MAX, SlurmCluster
-from tests.demo.cluster.people import LOOK_EVERY_S, NodeStage
+from tests.demo.cluster.people import LOOK_EVERY_S
+from tests.demo.cluster.stage import NodeStage
 from tests.demo.cluster.table import TableView
 
 AFTER_PART = 0.5
@@ -21,6 +22,7 @@ class Restart:
         self._cluster = cluster
         self._stage = stage
         self._view = view
+        self.node = stage.name
         self._before: dict[str, str] = {}
         self._killed_ns = 0
         self._is_launched = False
@@ -39,11 +41,11 @@ class Restart:
                 self._kill()
         elif not self._is_launched:
             if time.monotonic_ns() - self._killed_ns >= AWAY_S * 1e9:
-                self._cluster.launch_scheduler(self._stage.name)
+                self._cluster.launch_scheduler(self.node)
                 self._is_launched = True
         elif self._stage.status() is not None:
             self.away_ns.append((self._killed_ns, time.monotonic_ns()))
-            self._view.headline(f"The scheduler of {self._stage.name} is back.")
+            self._view.headline(f"The scheduler of {self.node} is back.")
 
     def finish(self) -> None:
         """Where all cells ended sooner."""
@@ -61,8 +63,7 @@ class Restart:
         return status is not None and any(each["holders"] for each in status["devices"])
 
     def _kill(self) -> None:
-        name = self._stage.name
         self._before = self._stage.tenants()
-        self._view.headline(f"The scheduler of {name} is killed while a cell has the device.")
+        self._view.headline(f"The scheduler of {self.node} is killed while a cell has the device.")
         self._killed_ns = time.monotonic_ns()
-        self._cluster.end(f"scheduler-{name}", signal.SIGKILL)
+        self._cluster.end(f"scheduler-{self.node}", signal.SIGKILL)

@@ -48,10 +48,14 @@ class Row:
 
     def news(self) -> str:
         """For a line of its own."""
-        holds = f"{' and '.join(self.holders)} holds" if self.holders else "nobody holds"
-        waits = f", {' and '.join(self.queue)} waits" if self.queue else ""
-        _, _, _, _, used, parked, turns = self.cells()
+        holds = _verb(self.holders, "hold") if self.holders else "nobody holds"
+        waits = f", {_verb(self.queue, 'wait')}" if self.queue else ""
+        *_, used, parked, turns = self.cells()
         return f"{self.node}: {holds}{waits}; {used} in use, {parked} parked, {turns} turns"
+
+
+def _verb(users: Sequence[str], verb: str) -> str:
+    return f"{' and '.join(users)} {verb}{'s' if len(users) == 1 else ''}"
 
 
 def rows_of(node: str, status: Status, turns: Mapping[str, int]) -> list[Row]:
