@@ -25,11 +25,8 @@ class Person:
     def __init__(self, stage: NodeStage, number: int, options: ClusterOptions) -> None:
         self._stage = stage
         self._number = number
-        self._code = (
-            gpu_cells.keep_and_check(number + 1, WORDS)
-            + gpu_cells.spin(options.launch_ms, options.launches)
-            + "\n"
-        )
+        self._keeps = gpu_cells.keep_and_check(number + 1, WORDS)
+        self._code = f"{self._keeps}{gpu_cells.spin(options.launch_ms, options.launches)}\n"
         self._thinking_s = options.thinking_s
         self._random = random.Random(f"{options.seed} {stage.users[number]}")
         self._cell: str | None = None
@@ -40,6 +37,10 @@ class Person:
     @property
     def is_done(self) -> bool:
         return self._cell is None and not self.to_come
+
+    def prepare(self) -> None:
+        """From then on the notebook holds its memory."""
+        self._stage.observed.kernels[self._number].run(self._keeps).ok()
 
     def act(self) -> None:
         now_s = time.monotonic()

@@ -25,18 +25,21 @@ def play(
     stages: Sequence[NodeStage], options: ClusterOptions, view: TableView, restart: Restart
 ) -> list[Act]:
     """What people do on each node; the scheduler of one is restarted in the middle."""
-    view.headline("The notebooks open the GPU.")
-    for stage in stages:
-        stage.observed.set_up()
-        stage.run_everywhere(gpu_cells.until_memory_follows(True))
-        stage.observed.begin()
-    view.headline(
-        f"Each holds {4 * WORDS // MIB} MiB of a device's {DEVICE_BYTES // MIB}, thinks, and runs "
-        f"{options.cells} cells."
-    )
     people = [
         Person(stage, number, options) for stage in stages for number in range(len(stage.users))
     ]
+    view.headline(
+        f"The notebooks open the GPU. Each holds {4 * WORDS // MIB} MiB of a device's "
+        f"{DEVICE_BYTES // MIB}."
+    )
+    for stage in stages:
+        stage.observed.set_up()
+        stage.run_everywhere(gpu_cells.until_memory_follows(True))
+    for person in people:
+        person.prepare()
+    view.headline(f"Each user thinks, and runs {options.cells} cells.")
+    for stage in stages:
+        stage.observed.begin()
 
     def look_on(part: float) -> None:
         restart.look_on(part)
