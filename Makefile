@@ -15,11 +15,11 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel test test-full test-cluster test-seeds sanitize lint format demo demo-small docs generate clean help rooms mutate
+.PHONY: build panel test test-full test-cluster test-seeds sanitize lint format demo demo-small demo-cluster docs generate clean help rooms mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks
 
 help:
-	@echo "make build | panel | test | test-full | test-cluster | test-seeds | sanitize | lint | format | demo | demo-small | docs | generate"
+	@echo "make build | panel | test | test-full | test-cluster | test-seeds | sanitize | lint | format | demo | demo-small | demo-cluster | docs | generate"
 	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
@@ -132,6 +132,11 @@ demo: build $(if $(filter-out 0,$(KEEP)),panel)
 # The same without a hub: a scheduler and two kernels.
 demo-small: build
 	$(PY) -m tests.demo.small $(DEMO_ARGS)
+
+# Six users on two nodes of a real Slurm, with a scheduler and a simulated GPU on each. As root; it says
+# what is missing.
+demo-cluster: build
+	$(PY) -m tests.demo.cluster $(DEMO_ARGS)
 
 # Which room needs which, each arrow that leads up, the circles, and the figures that
 # tests/test_architecture.py holds.

@@ -23,6 +23,7 @@ from tests.cluster.views import Views
 from tests.deploy.unit import PLACEHOLDER, as_the_unit_bounds_it, start_command
 from tests.hub.running_hub import MARK
 from tests.support.environments import shared_packages
+from tests.support.machine import Machine
 from tests.support.paths import HOOK_LIBRARY, ROOT
 from tests.support.ports import free_ports
 from tests.support.sim import MIB, SimulatedMachine
@@ -70,7 +71,7 @@ class CannotRun(AssertionError):
 def check_machine() -> None:
     """Raises CannotRun."""
     if os.getuid() != 0:
-        raise CannotRun("Slurm's daemons start jobs as their users. Run the test as root.")
+        raise CannotRun("Slurm's daemons start jobs as their users. Run this as root.")
     missing = [name for name in PROGRAMS if shutil.which(name, path=WHERE) is None]
     if missing:
         raise CannotRun(
@@ -82,6 +83,16 @@ def check_machine() -> None:
     )
     if tried.returncode:
         raise CannotRun(f"No mount namespace can be made: {tried.stderr.strip()}. Allow it.")
+
+
+def packages() -> Path:
+    """What the hub, its servers and a gateway need besides. Raises CannotRun."""
+    try:
+        return shared_packages("cluster", list(PACKAGES))
+    except subprocess.CalledProcessError as error:
+        raise CannotRun(
+            f"pip cannot install {', '.join(PACKAGES)}. Let it reach a package index."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -98,8 +109,7 @@ class SlurmCluster:
 
     def __init__(self, folder: Path, users: Sequence[str], pages: PagesFiles) -> None:
         self.folder = folder
-        packages = shared_packages("cluster", list(PACKAGES))
-        self.python_path = f"{ROOT}:{packages}"
+        self.python_path = f"{ROOT}:{packages()}"
         self.views = Views(folder, NODES, users)
         self.runtime_dir = self.views.here / "run"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -204,13 +214,22 @@ class SlurmCluster:
         self._spawn(f"slurmd-{node}", node, ["slurmd", "-D", "-N", node])
 
     def start_scheduler(self, node: str) -> None:
+        """Until it answers."""
+        self.launch_scheduler(node)
+        self.await_that(lambda: self.answers(node), f"the scheduler of {node} answers")
+
+    def launch_scheduler(self, node: str) -> None:
         """As systemd does by the unit that lies on the node, with its capabilities."""
         unit = (self.views.of(node) / "jupyter-gpushare.service").read_text()
         # Small, so that two contexts and what is kept for others leave room on a small device.
         command = [*start_command(text=unit), f"--device-reserve-bytes={DEVICE_BYTES // 16}"]
         name = f"scheduler-{node}"
         self._spawn(name, node, as_the_unit_bounds_it(command), self.device_env())
-        self.await_that(lambda: self.answers(node), f"the scheduler of {node} answers")
+
+    def machine(self, node: str) -> Machine:
+        """The node's device, as the test sees it."""
+        sim = self.machines[node]
+        return Machine(device="simulated GPU", env=sim.env(), sim=sim)
 
     def device_env(self) -> dict[str, str]:
         """What leads a program of a node to the node's device."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.cluster.slurm import SlurmCluster
 from tests.hub.running_hub import RunningHub, server_env
+from tests.hub.visitor import HubKernel
 
 _OF_THIS_TEST = """
 c.SlurmSpawner.exec_prefix = (
@@ -19,8 +21,8 @@ c.SlurmSpawner.poll_interval = 2
 
 
 def choose_node(spawner):
-    if spawner.user.name == "carol":
-        spawner.req_options = "--nodelist=n2"
+    if node := {places}.get(spawner.user.name):
+        spawner.req_options = f"--nodelist={{node}}"
 
 
 c.Spawner.pre_spawn_hook = choose_node
@@ -28,15 +30,18 @@ c.Spawner.pre_spawn_hook = choose_node
 
 
 class SlurmHub(RunningHub):
-    """The hub of a cluster, configured by the lines of the page."""
+    """The hub of a cluster, configured by the lines of the page. `places` says on which nodes the
+    servers of some users are to run."""
 
-    def __init__(self, cluster: SlurmCluster, lines: str) -> None:
+    def __init__(self, cluster: SlurmCluster, lines: str, places: Mapping[str, str]) -> None:
         self._cluster = cluster
         folder = cluster.folder / "hub"
         folder.mkdir()
         device = {**cluster.device_env(), "PYTHONPATH": cluster.python_path}
         of_this_test = _OF_THIS_TEST.format(
-            slurm_conf=cluster.env["SLURM_CONF"], opt=cluster.folder / "opt"
+            slurm_conf=cluster.env["SLURM_CONF"],
+            opt=cluster.folder / "opt",
+            places=dict(places),
         )
         env = {**server_env(cluster.machines["n1"].env(), cluster.folder), **device}
         super().__init__(
@@ -63,6 +68,13 @@ class SlurmHub(RunningHub):
             "PATH": super()._environment()["PATH"],
             "PYTHONPATH": self._cluster.python_path,
         }
+
+    def open_notebook(self, user: str) -> HubKernel:
+        """The user logs in, and has a server and a notebook."""
+        try:
+            return self.visitor(user).open_notebook(f"{user}.ipynb")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log[-6000:]}\n{self.job_logs()}") from error
 
     def job_logs(self) -> str:
         """What the servers have written, for a test that fails."""

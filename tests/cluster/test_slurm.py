@@ -9,26 +9,22 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from jupyter_gpushare.client import RequestRefused
 from tests.cluster.server import ServerOfAUser
-from tests.cluster.slurm import DEVICE_BYTES, NODES, PagesFiles, SlurmCluster, check_machine
+from tests.cluster.slurm import DEVICE_BYTES, NODES, SlurmCluster
 from tests.cluster.slurm_hub import SlurmHub
-from tests.hub.running_hub import end_leftovers
+from tests.cluster.slurm_page import PAGE, cluster_of_the_page, hub_of_the_page
 from tests.hub.visitor import HubKernel
 from tests.packaging.readme import blocks_under, commands_under
 from tests.support import gpu_cells
-from tests.support.machine import Machine
 from tests.support.observed import ObservedKernels
 from tests.support.other_user import as_other_user
-from tests.support.paths import ROOT
 from tests.support.timeline import overlaps
 
-PAGE = ROOT / "docs" / "slurm.md"
 USERS = ("alice", "bob", "carol")
 WORDS = DEVICE_BYTES * 8 // 10 // 4096 * 1024
 """Of four bytes: four fifths of the device."""
@@ -53,52 +49,26 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    """Configured by the page, and by nothing else that concerns us."""
-    check_machine()
-    files = PagesFiles(*blocks_under("Slurm", "ini", PAGE))
-    # Not below pytest's own folder, which other users may not enter.
-    with TemporaryDirectory(prefix="gpushare-slurm-") as name:
-        folder = Path(name)
-        cluster = SlurmCluster(folder, USERS, files)
-        try:
-            for command in commands_under("Slurm", PAGE):
-                cluster.follow("", command)
-            cluster.start()
-            for node in NODES:
-                for command in commands_under("Each node with a GPU", PAGE):
-                    cluster.follow(node, command)
-            yield cluster
-        finally:
-            cluster.stop()
-            end_leftovers(folder)
-            cluster.remove_groups()
+    with cluster_of_the_page(USERS) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def hub(cluster: SlurmCluster) -> Iterator[SlurmHub]:
-    (lines,) = blocks_under("JupyterHub", "python", PAGE)
-    hub = SlurmHub(cluster, lines)
-    try:
-        yield hub.start()
-    finally:
-        hub.stop()
+    with hub_of_the_page(cluster, {"carol": "n2"}) as hub:
+        yield hub
 
 
 @pytest.fixture(scope="module")
 def notebooks(hub: SlurmHub) -> dict[str, HubKernel]:
     """A notebook of each user: two on the first node, one on the other."""
-    try:
-        return {name: hub.visitor(name).open_notebook(f"{name}.ipynb") for name in USERS}
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{hub.log[-6000:]}\n{hub.job_logs()}") from error
+    return {name: hub.open_notebook(name) for name in USERS}
 
 
 @pytest.fixture(scope="module")
 def observed(cluster: SlurmCluster, notebooks: dict[str, HubKernel]) -> ObservedKernels:
     """Alice's and bob's notebooks, by the journal of their node's device."""
-    sim = cluster.machines["n1"]
-    machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
-    observed = ObservedKernels(machine, [notebooks["alice"], notebooks["bob"]])
+    observed = ObservedKernels(cluster.machine("n1"), [notebooks["alice"], notebooks["bob"]])
     observed.set_up()
     return observed
 
@@ -380,9 +350,7 @@ def test_a_kernel_where_a_gpu_is_free(
         assert node_of(kernel) == "n2"
         state = server.request("GET", "gpushare/api/state").json()
         assert state["scheduler"] == "down" and "behind the gateway" in state["message"]
-        sim = cluster.machines["n2"]
-        machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
-        observed = ObservedKernels(machine, [notebooks["carol"], kernel])
+        observed = ObservedKernels(cluster.machine("n2"), [notebooks["carol"], kernel])
         observed.set_up()
         assert [t["owner"] for t in cluster.tenants("n2")] == ["carol"] * 2
         assert overlaps(observed.play_until_served(gpu_cells.fill_and_check(3, 10.0, 6), 3)) == 0

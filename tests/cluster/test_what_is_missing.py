@@ -52,7 +52,7 @@ def test_a_machine_that_does_not_allow_it(complete: Path, monkeypatch: pytest.Mo
     with pytest.raises(CannotRun, match="No mount namespace can be made: unshare: Operation not"):
         check_machine()
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    with pytest.raises(CannotRun, match="Run the test as root"):
+    with pytest.raises(CannotRun, match="Run this as root"):
         check_machine()
 
 

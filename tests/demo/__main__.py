@@ -62,7 +62,7 @@ def run(options: Options, folder: Path) -> int:
     rows = {**summary(report), **{n: f"{o}'s, says the hub" for n, o in found.owners.items()}}
     try:
         write_down(found, acts, report.device, options)
-        return tell(rows, found, options)
+        return tell(rows, found, options.folder)
     finally:
         if kept:
             print_logins(hub)

@@ -97,14 +97,14 @@ def make_memory_report(device_bytes: int, swapped: Act, control: Act) -> MemoryR
         device_bytes=device_bytes,
         oversubscribed=complete and len(holders) * bytes_held(device_bytes) > device_bytes,
         checksums_ok=complete,
-        oom=_out_of_memory(swapped.failures),
+        oom=out_of_memory(swapped.failures),
         memory_hand_overs=len(found),
         bytes_parked_per_handover=swapped.bytes_parked // len(found) if found else 0,
-        oom_without_swap=_out_of_memory(control.failures),
+        oom_without_swap=out_of_memory(control.failures),
     )
 
 
-def _out_of_memory(failures: Sequence[str]) -> int:
+def out_of_memory(failures: Sequence[str]) -> int:
     return sum(OUT_OF_MEMORY in failure for failure in failures)
 
 

@@ -19,12 +19,21 @@ class Options:
     """Leave the hub up at the end."""
 
 
+def arguments(
+    program: str, description: str | None, *, cells: int, launches: int, launch_ms: float
+) -> argparse.ArgumentParser:
+    """What all forms of the demo can be told, with these defaults."""
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    add = parser.add_argument
+    add("--cells", type=int, default=cells, help="cells in each notebook")
+    add("--launches", type=int, default=launches, help="launches in each cell")
+    add("--launch-ms", type=float, default=launch_ms, help="how long each takes")
+    add("--output", type=Path, default=Path(), help="folder for the report")
+    return parser
+
+
 def read_options(argv: list[str] | None, description: str | None) -> Options:
-    parser = argparse.ArgumentParser(prog="python -m tests.demo", description=description)
-    parser.add_argument("--cells", type=int, default=8, help="cells in each notebook")
-    parser.add_argument("--launches", type=int, default=6, help="launches in each cell")
-    parser.add_argument("--launch-ms", type=float, default=20.0, help="how long each takes")
-    parser.add_argument("--output", type=Path, default=Path(), help="folder for the report")
+    parser = arguments("python -m tests.demo", description, cells=8, launches=6, launch_ms=20.0)
     given = parser.parse_args(argv)
     return Options(
         given.cells,

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
@@ -79,8 +80,11 @@ def perform(
 def write_down(verdict: Verdict, acts: Sequence[Act], device: str, options: Options) -> None:
     """demo-report.json and demo-timeline.png."""
     draw(acts, NAMES, options.folder / PICTURE, device)
-    text = json.dumps(verdict.as_json(), indent=2)
-    (options.folder / REPORT).write_text(f"{text}\n")
+    write_report(verdict, options.folder / REPORT)
+
+
+def write_report(verdict: Verdict, path: Path) -> None:
+    path.write_text(f"{json.dumps(verdict.as_json(), indent=2)}\n")
 
 
 def summary(report: Report) -> dict[str, str]:
@@ -106,7 +110,14 @@ def summary(report: Report) -> dict[str, str]:
     }
 
 
-def tell(rows: Mapping[str, str], verdict: Verdict, options: Options) -> int:
+def tell(
+    rows: Mapping[str, str],
+    verdict: Verdict,
+    folder: Path,
+    *,
+    report: str = REPORT,
+    picture: str = PICTURE,
+) -> int:
     """Print the summary and what does not hold; the exit status."""
     print()
     for name, value in rows.items():
@@ -114,7 +125,7 @@ def tell(rows: Mapping[str, str], verdict: Verdict, options: Options) -> int:
     complaints = verdict.complaints()
     for complaint in complaints:
         print(f"\nThis does not hold: {complaint}", file=sys.stderr)
-    print(f"\nWritten: {options.folder / REPORT}, {PICTURE}")
+    print(f"\nWritten: {folder / report}, {picture}")
     return 1 if complaints else 0
 
 

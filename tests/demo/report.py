@@ -43,21 +43,40 @@ class Report:
 
     def complaints(self) -> list[str]:
         """One sentence for each thing that does not hold; none when all is well."""
-        found = []
-        if self.cells_failed:
-            found.append(f"{self.cells_failed} of {self.cells} cells failed.")
-        if self.overlaps:
-            found.append(f"Work of two kernels was on the device at once, {self.overlaps} times.")
-        if not self.overlaps_without_turns:
-            found.append(
-                "Without turns nothing overlapped either, so that this run proves nothing."
-            )
-        if self.waits_min < WAITS_MIN:
-            found.append(
-                f"A kernel waited and was served only {self.waits_min} times; at least "
-                f"{WAITS_MIN} were expected."
-            )
+        found = complaints_about_turns(
+            cells=self.cells,
+            cells_failed=self.cells_failed,
+            overlaps=self.overlaps,
+            overlaps_without_turns=self.overlaps_without_turns,
+            waits_min=self.waits_min,
+            waits_wanted=WAITS_MIN,
+        )
         return found + self.memory.complaints() + self.training.complaints()
+
+
+def complaints_about_turns(
+    *,
+    cells: int,
+    cells_failed: int,
+    overlaps: int,
+    overlaps_without_turns: int,
+    waits_min: int,
+    waits_wanted: int,
+) -> list[str]:
+    """Of each form of the demo: one sentence for each thing that does not hold."""
+    found = []
+    if cells_failed:
+        found.append(f"{cells_failed} of {cells} cells failed.")
+    if overlaps:
+        found.append(f"Work of two kernels was on the device at once, {overlaps} times.")
+    if not overlaps_without_turns:
+        found.append("Without turns nothing overlapped either, so that this run proves nothing.")
+    if waits_min < waits_wanted:
+        found.append(
+            f"A kernel waited and was served only {waits_min} times; at least {waits_wanted} were "
+            f"expected."
+        )
+    return found
 
 
 def make_report(

@@ -38,7 +38,7 @@ def run(options: Options) -> int:
         device_bytes = stack.enter_context(small_device(stage.machine))
         report, acts = perform(stage, options, device_bytes=device_bytes, began_s=began_s)
     write_down(report, acts, report.device, options)
-    return tell(summary(report), report, options)
+    return tell(summary(report), report, options.folder)
 
 
 def main(argv: list[str] | None = None) -> int:

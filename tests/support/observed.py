@@ -72,6 +72,10 @@ class ObservedKernels:
         self._unread.add(number)
         return reply
 
+    def give_up(self, number: int) -> None:
+        """The kernel is lost, and the times that it keeps with it."""
+        self._unread.discard(number)
+
     def play(self, code: str, cells_each: int) -> None:
         """Send the same cells to all kernels at once, and wait for them."""
         sent = [

@@ -81,6 +81,25 @@ def hand_overs(works: Iterable[Work], cells: Sequence[Cell]) -> list[HandOver]:
     return found
 
 
+def cell_waits_ns(works: Iterable[Work], cells: Iterable[Cell]) -> list[int]:
+    """Of each cell that used the device: from its beginning to its first work there."""
+    ordered = sorted(works)
+    found = []
+    for cell in cells:
+        own = (w for w in ordered if w.kernel == cell.kernel and _within(w, cell))
+        if (first := next(own, None)) is not None:
+            found.append(first.start_ns - cell.began_ns)
+    return found
+
+
+def turns_had(works: Iterable[Work], kernels: int) -> list[int]:
+    """How often the device came to each kernel."""
+    ordered = sorted(works)
+    came = [w for n, w in enumerate(ordered) if not n or ordered[n - 1].kernel != w.kernel]
+    count = Counter(work.kernel for work in came)
+    return [count[kernel] for kernel in range(kernels)]
+
+
 def waits_served(found: Iterable[HandOver], kernels: int) -> list[int]:
     """How often each kernel waited and was served."""
     count = Counter(hand_over.taker for hand_over in found)
