@@ -27,6 +27,8 @@ ENVIRONMENT_INSIDE: Mapping[str, str] = MappingProxyType(
     {RUNTIME_DIR: TENANTS_INSIDE, LIBRARY: f"{LIBRARY_INSIDE}/{LIBRARY_NAME}"}
 )
 HUB_TOKEN = "JUPYTERHUB_API_TOKEN"
+HUB_VERSION = "GPUSHARE_HUB_VERSION"
+"""Of this package where the hub runs, for the doctor of a server."""
 WITHOUT_HUB = "GPUSHARE_WITHOUT_HUB"
 """What becomes of a kernel that starts while its JupyterHub cannot be reached: with `wait` it waits
 for the hub, else it starts and does not share the GPU. The administrator sets it."""

@@ -15,6 +15,7 @@ from jupyter_gpushare.cli.checkup.library import library_facts
 from jupyter_gpushare.cli.checkup.machine import machine_facts
 from jupyter_gpushare.cli.checkup.runtime import runtime_facts, scheduler_facts
 from jupyter_gpushare.kernel.elf_versions import NotElf, needed_versions, newest_glibc, numbers
+from jupyter_gpushare.version import __version__
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest
 
@@ -64,7 +65,8 @@ def test_the_library_is_tried_in_a_program() -> None:
     """A program that was started with the hook has its functions, and the loader is silent."""
     facts = library_facts({**os.environ, "GPUSHARE_LIBRARY": str(HOOK_LIBRARY)})
     assert (facts.missing, facts.loader_says, facts.api_version) == ("", "", 1)
-    assert facts.has_glibc
+    assert facts.has_glibc and facts.is_for_this_processor
+    assert facts.version == __version__
 
 
 def test_what_the_loader_says_is_kept(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_the_doctor_asks_the_kubelet(tmp_path: Path) -> None:
     assert facts.devices.allocatable == ALLOCATABLE
     (finding,) = seats(dataclasses.replace(HEALTHY, node=facts))
     assert finding.level is Level.OK
-    assert finding.what == "1 of 2 seats of this node are taken, each with a GPU."
+    assert finding.what.startswith("1 of 2 seats of this node are taken, each with a GPU")
 
 
 @pytest.mark.promise("The doctor of a node tells a...")
