@@ -113,6 +113,14 @@ def test_the_policy_that_kills_needs_to_see(scheduler: dict[str, Any]) -> None:
     assert rendered({**SMALLEST, "hostPID": True, "scheduler": scheduler})
 
 
+@pytest.mark.promise("A scheduler that does not see the processes...")
+@pytest.mark.parametrize("host_pid", [False, True])
+def test_the_scheduler_is_told_what_it_does_not_see(host_pid: bool) -> None:
+    """So it refuses that policy itself, when somebody asks for it later."""
+    args = container(rendered({**SMALLEST, "hostPID": host_pid}), "scheduler")["args"]
+    assert ("--hidden-tenants" in args) is not host_pid
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
