@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jupyter_gpushare.kernel.elf_versions import numbers
 
-from .facts import Facts, LibraryFacts
+from .facts import Facts
 from .finding import Finding, ok, problem
 
 _API_VERSION = 1
@@ -20,7 +20,7 @@ def check_library(facts: Facts) -> Iterator[Finding]:
         what, _, remedy = library.missing.partition(". ")
         yield problem("library", f"{what}.", remedy)
         return
-    if _why_not_here(library) is not None:
+    if _why_not_here(facts) is not None:
         return
     if library.loader_says:
         yield problem(
@@ -41,7 +41,7 @@ def check_library(facts: Facts) -> Iterator[Finding]:
             f"{library.path} has interface {library.api_version}, and this package needs "
             f"{_API_VERSION}.",
             "Install jupyter-gpushare in this image in the version that the machine has."
-            if library.is_mounted
+            if _is_the_machines(facts)
             else "Unset GPUSHARE_LIBRARY, or install the library of this version.",
         )
     else:
@@ -52,15 +52,20 @@ def check_symbol_versions(facts: Facts) -> Iterator[Finding]:
     library = facts.library
     if library.missing:
         return
-    if (wrong := _why_not_here(library)) is not None:
+    if (wrong := _why_not_here(facts)) is not None:
         yield wrong
         return
     needs = library.needs_glibc or "no particular version"
     yield ok("symbol-versions", f"It needs glibc {needs}; this system has {library.has_glibc}.")
 
 
-def _why_not_here(library: LibraryFacts) -> Finding | None:
+def _is_the_machines(facts: Facts) -> bool:
+    return facts.library.is_mounted and bool(facts.place.container)
+
+
+def _why_not_here(facts: Facts) -> Finding | None:
     """Musl, another processor, or a C library that is too old."""
+    library = facts.library
     if library.unreadable:
         return problem(
             "symbol-versions",
@@ -78,7 +83,7 @@ def _why_not_here(library: LibraryFacts) -> Finding | None:
             "symbol-versions",
             f"{library.path} is for another kind of processor than this Python.",
             "Use an image for the machine's own kind of processor."
-            if library.is_mounted
+            if _is_the_machines(facts)
             else "Install the wheel for this platform.",
         )
     if numbers(library.needs_glibc) > numbers(library.has_glibc):
@@ -86,7 +91,7 @@ def _why_not_here(library: LibraryFacts) -> Finding | None:
             "symbol-versions",
             f"The library needs glibc {library.needs_glibc}; this system has {library.has_glibc}.",
             _ANOTHER_IMAGE
-            if library.is_mounted
+            if _is_the_machines(facts)
             else "Install the wheel for this platform, or build from source here.",
         )
     return None

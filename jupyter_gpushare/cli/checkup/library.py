@@ -52,8 +52,13 @@ def library_facts(environ: Mapping[str, str]) -> LibraryFacts:
         api_version=int(api_version) if api_version.isdigit() else None,
         version=version,
         is_for_this_processor=fits,
-        is_mounted=path != PACKAGED_LIBRARY and bool(environ.get(LIBRARY)),
+        is_mounted=path != PACKAGED_LIBRARY and _is_named(path, environ),
     )
+
+
+def _is_named(path: Path, environ: Mapping[str, str]) -> bool:
+    named = environ.get(LIBRARY)
+    return bool(named) and path == Path(named or "").absolute()
 
 
 def _try_it(path: Path, environ: Mapping[str, str]) -> tuple[str, list[str]]:
