@@ -33,7 +33,7 @@ class LibraryFacts:
     """What the library answered in that program; empty for one that does not tell."""
     is_for_this_processor: bool = True
     is_mounted: bool = False
-    """It is not this package's own, but named in GPUSHARE_LIBRARY: in a container, the machine's."""
+    """It is named in GPUSHARE_LIBRARY, and not this package's: in a container, the machine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
