@@ -261,6 +261,16 @@ def test_where_a_limit_is_raised(container: str, how: str) -> None:
     assert bad(dataclasses.replace(narrow, cgroup=wide)) == []
 
 
+def test_a_nodes_scheduler_parks_nothing() -> None:
+    """The limit of its container, in which the doctor of a node runs, says nothing of kernels'."""
+    group = CgroupFacts(path="/a", version=2, bytes_max=GIB, bytes_used=GIB // 10)
+    on_a_node = dataclasses.replace(HEALTHY, cgroup=group, node=seated("jupyter-alice"))
+    assert bad(on_a_node) == []
+    assert [each.check for each in bad(dataclasses.replace(HEALTHY, cgroup=group))] == [
+        "host-memory"
+    ]
+
+
 # ---- the package is missing in an image ------------------------------------------------------
 
 
