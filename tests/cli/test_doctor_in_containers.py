@@ -150,7 +150,7 @@ def test_a_pod_with_a_gpu_and_no_seat() -> None:
     [
         (KUBERNETES, "Add nvidia.com/gpu: 1"),
         (APPTAINER, "apptainer exec --nv"),
-        (DOCKER, "access to a GPU"),
+        (DOCKER, "container access to"),
     ],
 )
 @pytest.mark.parametrize("changes", [{"devices": ()}, {"nvml_problem": "not found"}])

@@ -263,7 +263,9 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
             f"The NVIDIA driver does not answer: {machine.nvml_problem}.",
             "It was updated while in use: reboot, or reload its kernel module."
             if mismatch
-            else f"Install the driver where it is missing. {who_gives_a_gpu(facts)}",
+            else who_gives_a_gpu(
+                facts, "Install the driver, or give this container access to the GPU."
+            ),
         )
         return
     cuda = f"{machine.cuda_version // 1000}.{machine.cuda_version % 1000 // 10}"
@@ -277,7 +279,11 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
     else:
         yield _ok("driver", f"NVIDIA driver {machine.driver_version} (CUDA {cuda}).")
     if not machine.devices:
-        yield _problem("driver", "NVML lists no device.", who_gives_a_gpu(facts))
+        yield _problem(
+            "driver",
+            "NVML lists no device.",
+            who_gives_a_gpu(facts, "Give this machine or container access to a GPU."),
+        )
 
 
 def check_sharing_modes(facts: Facts) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ def who_starts_it(facts: Facts) -> str:
     return ""
 
 
-def who_gives_a_gpu(facts: Facts) -> str:
+def who_gives_a_gpu(facts: Facts, elsewhere: str) -> str:
     if facts.place.container == KUBERNETES and facts.node.socket:
         return (
             "Let NVIDIA's runtime add the GPU to this container: nvml in the chart's values says "
@@ -74,7 +74,7 @@ def who_gives_a_gpu(facts: Facts) -> str:
         return "Add nvidia.com/gpu: 1 to the resource limits of this container."
     if facts.place.container == APPTAINER:
         return "Start the container with `apptainer exec --nv`."
-    return "Give this machine or container access to a GPU."
+    return elsewhere
 
 
 def _who_mounts_it(facts: Facts) -> str:

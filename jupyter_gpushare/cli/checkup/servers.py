@@ -122,5 +122,6 @@ def _hub_users(root: Path) -> Iterator[str]:
         except OSError:
             continue
         for variable in variables:
-            if variable.startswith(b"JUPYTERHUB_USER="):
-                yield variable.partition(b"=")[2].decode(errors="replace")
+            name, _, value = variable.partition(b"=")
+            if name == b"JUPYTERHUB_USER" and value:
+                yield value.decode(errors="replace")
