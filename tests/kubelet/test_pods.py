@@ -174,6 +174,8 @@ def test_an_older_kubelet(tmp_path: Path) -> None:
         facts = node_facts(path)
     assert facts.devices.allocatable is None
     assert mistakes(facts.devices) == []
+    (finding,) = seats(dataclasses.replace(HEALTHY, node=facts))
+    assert finding.what.endswith("is too old to tell whether the plugin is registered.")
 
 
 @pytest.mark.parametrize("answer", ["silence", "nonsense"])

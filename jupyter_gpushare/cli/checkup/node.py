@@ -29,14 +29,20 @@ def check_node(facts: Facts) -> Iterator[Finding]:
         yield ok(
             _CHECK,
             f"{seated}{_of_all(facts)} seats of this node are taken, each with a GPU"
-            f"{_known(facts)}.",
+            f"{_known(facts)}{_untold(facts)}.",
         )
 
 
 def _of_all(facts: Facts) -> str:
-    """Kubelets before Kubernetes 1.23 do not tell, nor whether the plugin is registered."""
     allocatable = facts.node.devices.allocatable
     return "" if allocatable is None else f" of {len(allocatable.get(RESOURCE, ()))}"
+
+
+def _untold(facts: Facts) -> str:
+    """Before Kubernetes 1.23."""
+    if facts.node.devices.allocatable is not None:
+        return ""
+    return "; this kubelet is too old to tell whether the plugin is registered"
 
 
 def _known(facts: Facts) -> str:

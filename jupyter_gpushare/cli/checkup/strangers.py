@@ -52,8 +52,8 @@ def _told_by_process(facts: Facts, device: DeviceFacts, foreign: list[int]) -> I
             "package",
             f"Processes that a notebook server has started without taking turns use {device.name}: "
             f"{who}.",
-            "Install jupyter-gpushare in the image or the environment of that server and restart "
-            "it. If it is there, run jupyter-gpushare doctor in the server.",
+            "Install jupyter-gpushare in the image of that server and restart it; if it is there, "
+            "run `jupyter-gpushare doctor` in the server.",
         )
     if others:
         yield warning(
@@ -94,8 +94,8 @@ def _left_over(facts: Facts, device: DeviceFacts, left_over: int) -> Finding:
     return warning(
         "package",
         f"{what[:-1]}, and no notebook of these pods, which have seats, is known: {pods}{more}.",
-        f"Is jupyter-gpushare in their image? Run `kubectl -n {first.namespace} exec {first.pod} "
-        f"-- jupyter-gpushare doctor`.",
+        f"Run `kubectl -n {first.namespace} exec {first.pod} -- jupyter-gpushare doctor`: it says "
+        f"what is wrong there, and is not found in an image without the package.",
     )
 
 

@@ -50,8 +50,8 @@ def _package(facts: Facts, scheduler: str, package: str) -> Iterator[Finding]:
     )
     if facts.place.container and facts.place.is_led:
         remedy = (
-            f"Build the image anew with jupyter-gpushare {scheduler}. Until then kernels share the "
-            f"GPU, and what is new in the newer one is missing."
+            f"Build the image anew with jupyter-gpushare {scheduler}; until then kernels share the "
+            f"GPU, without what is new in the newer one of the two."
         )
     yield warning(
         _CHECK,
