@@ -15,11 +15,11 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel test test-full test-cluster test-seeds sanitize lint format demo demo-small demo-cluster docs generate clean help rooms mutate
+.PHONY: build panel chart test test-full test-cluster test-seeds sanitize lint format demo demo-small demo-cluster docs generate clean help rooms mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks
 
 help:
-	@echo "make build | panel | test | test-full | test-cluster | test-seeds | sanitize | lint | format | demo | demo-small | demo-cluster | docs | generate"
+	@echo "make build | panel | test | test-full | test-cluster | test-seeds | sanitize | lint | format | demo | demo-small | demo-cluster | docs | generate | chart"
 	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
@@ -60,6 +60,10 @@ test: $(READY)
 $(VENV)/.ready-for-charts: $(READY)
 	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,charts]'
 	@touch $@
+
+# What Helm makes of the chart, for the tests that have no Helm. After a change of the chart.
+chart: $(VENV)/.ready-for-charts
+	$(PY) -m tests.charts.keep
 
 # What a newcomer should not have to wait for.
 FULL ?= full and not gpu and not cluster

@@ -8,7 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
-from jupyter_gpushare.kubelet.node_library import CannotKeep, keep_library
+from jupyter_gpushare.client.kept_library import CannotKeep, keep_library
 from jupyter_gpushare.kubelet.registration import UNHEALTHY_AFTER_S
 from jupyter_gpushare.kubelet.seats import RESOURCE, SEATS_MAX
 
@@ -80,7 +80,7 @@ def perform(arguments: argparse.Namespace) -> int:
     )
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     try:
-        keep_library(options.library_dir)
+        keep_library(options.library_dir, named_in="--library-dir")
     except CannotKeep as error:
         raise UsageError(str(error)) from error
     status, problem = asyncio.run(serve(options))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 HOOK_SOCKET = "hook.sock"
 HTTP_SOCKET = "http.sock"
@@ -19,7 +20,15 @@ LIBRARY = "GPUSHARE_LIBRARY"
 """Another library of the hook than the one that this package has."""
 LIBRARY_NAME = "libgpushare.so"
 PACKAGED_LIBRARY = Path(__file__).parent.parent / "lib" / LIBRARY_NAME
+TENANTS_INSIDE = "/run/jupyter-gpushare"
+LIBRARY_INSIDE = "/usr/lib/jupyter-gpushare"
+"""Where the tenants' directory and that of the node's hook are within a container."""
+ENVIRONMENT_INSIDE: Mapping[str, str] = MappingProxyType(
+    {RUNTIME_DIR: TENANTS_INSIDE, LIBRARY: f"{LIBRARY_INSIDE}/{LIBRARY_NAME}"}
+)
 HUB_TOKEN = "JUPYTERHUB_API_TOKEN"
+HUB_VERSION = "GPUSHARE_HUB_VERSION"
+"""Of this package where the hub runs, for the doctor of a server."""
 WITHOUT_HUB = "GPUSHARE_WITHOUT_HUB"
 """What becomes of a kernel that starts while its JupyterHub cannot be reached: with `wait` it waits
 for the hub, else it starts and does not share the GPU. The administrator sets it."""

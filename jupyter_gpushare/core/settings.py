@@ -291,7 +291,8 @@ class SchedulerSettings:
     )
     overdue_policy: OverduePolicy = setting(
         OverduePolicy.WARN,
-        help="What happens to an overdue process: `warn` writes it to the log, `kill` ends it.",
+        help="What happens to an overdue process: `warn` writes it to the log, `kill` ends it. "
+        "Where the scheduler does not see the processes, it refuses `kill`.",
     )
     reconnect_s: int = setting(
         30,

@@ -15,7 +15,8 @@ from typing import Any
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from jupyter_gpushare.client.paths import WITHOUT_HUB
+from jupyter_gpushare.client.paths import HUB_VERSION, WITHOUT_HUB
+from jupyter_gpushare.version import __version__
 
 from .options import SECTION, GPUShare, ReadSection, check_flags, options_from
 from .platforms import PLATFORMS
@@ -55,6 +56,7 @@ def _add_all(c: Config, options: GPUShare) -> None:
         add_environment(c, server_environment(options.directory, options.without_hub))
     else:
         add_environment(c, {WITHOUT_HUB: options.without_hub})
+    add_environment(c, {HUB_VERSION: __version__})
     add_scopes(c)
     PLATFORMS[options.platform](c, options)
 

@@ -72,7 +72,7 @@ def why_not_here(image: bytes, path: str) -> str:
         )
     try:
         needed = newest_glibc(image)
-        if processor(image) != processor(_own_header()):
+        if not is_for_this_processor(image):
             return (
                 f"The library {path} is for another kind of processor than this Python. Install "
                 f"the wheel for this platform."
@@ -85,6 +85,11 @@ def why_not_here(image: bytes, path: str) -> str:
             f"image, or build jupyter-gpushare on a system as old as this one."
         )
     return ""
+
+
+def is_for_this_processor(image: bytes) -> bool:
+    """Raises NotElf or OSError."""
+    return processor(image) == processor(_own_header())
 
 
 @functools.cache

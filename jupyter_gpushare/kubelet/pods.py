@@ -6,7 +6,8 @@ it takes turns there. One without the other is a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,22 @@ class Mistake:
 def mistakes(node: NodeDevices) -> list[Mistake]:
     """The worst ones first."""
     return [*_without_seat(node), *_no_seats(node), *_no_replicas(node), *_without_gpu(node)]
+
+
+def without_notebooks(node: NodeDevices, owners: Collection[str]) -> list[Container]:
+    """Containers with a seat whose pods have the name of none of these users. Whoever is in doubt
+    counts as known."""
+    slugs = [slug for slug in map(_slug, owners) if slug]
+    return [
+        each
+        for each in node.containers
+        if each.has_seat and not any(f"-{slug}-" in f"-{each.pod}-" for slug in slugs)
+    ]
+
+
+def _slug(user: str) -> str:
+    """As KubeSpawner names a pod after a user: jupyter-ann-smith---1a2b3c for Ann.Smith."""
+    return re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")
 
 
 def is_nvidias(resource: str) -> bool:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-from jupyter_gpushare.client.paths import RUNTIME_DIR, TENANTS_DIR
-from jupyter_gpushare.kernel.environment import LIBRARY, LIBRARY_NAME
+from jupyter_gpushare.client.paths import (
+    ENVIRONMENT_INSIDE,
+    LIBRARY_INSIDE,
+    TENANTS_DIR,
+    TENANTS_INSIDE,
+)
 
 RESOURCE = "gpushare.jupyter.org/turn"
 SEATS_MAX = 4096
-TENANTS_INSIDE = "/run/jupyter-gpushare"
-LIBRARY_INSIDE = "/usr/lib/jupyter-gpushare"
-"""Where the two directories are within a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,7 @@ def grant_of(runtime_dir: Path, library_dir: Path) -> Grant:
     """`runtime_dir` is the scheduler's and `library_dir` has the node's hook, both as the node
     itself names them. Of the former a container gets the tenants' sockets alone."""
     return Grant(
-        MappingProxyType(
-            {RUNTIME_DIR: TENANTS_INSIDE, LIBRARY: f"{LIBRARY_INSIDE}/{LIBRARY_NAME}"}
-        ),
+        ENVIRONMENT_INSIDE,
         (
             Mount(TENANTS_INSIDE, str(runtime_dir / TENANTS_DIR)),
             Mount(LIBRARY_INSIDE, str(library_dir)),

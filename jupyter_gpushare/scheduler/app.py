@@ -108,6 +108,11 @@ class GPUShareScheduler(JupyterApp):
             {"GPUShareScheduler": {"log_level": "DEBUG"}},
             "Log each event and what follows from it.",
         ),
+        "hidden-tenants": (
+            {"GPUShareScheduler": {"hidden_tenants": True}},
+            "The processes of tenants run in pid namespaces that are not seen from here: refuse "
+            "settings that need to see them.",
+        ),
         "hub": (
             {"GPUShareScheduler": {"hub": True}},
             "Ask the JupyterHub that started this process whose a kernel is.",
@@ -127,6 +132,7 @@ class GPUShareScheduler(JupyterApp):
         "", help="Where the sockets are; as the environment says where this is empty."
     ).tag(config=True)
     serves_all = Bool(False, help="Serve every user of the machine.").tag(config=True)
+    hidden_tenants = Bool(False, help="The processes of tenants are not seen.").tag(config=True)
     hub = Bool(False, help="Owners are who a JupyterHub says.").tag(config=True)
     hub_pid = Integer(
         0, help="The process that started this one, which ends with it; 0: whoever that is."
@@ -217,7 +223,9 @@ class GPUShareScheduler(JupyterApp):
         path = Path(self.runtime_dir or runtime_dir()).absolute()
         followed = Path(self.settings_file).absolute() if self.settings_file else None
         try:
-            settings = LiveSettings(Layers(start=given_settings(self)))
+            settings = LiveSettings(
+                Layers(start=given_settings(self)), hidden_tenants=self.hidden_tenants
+            )
             at_start = start_settings_of(self)
             file = SettingsFile(followed, settings.take_file) if followed else None
             if self.only_checks:

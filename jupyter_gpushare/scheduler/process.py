@@ -168,6 +168,7 @@ class SchedulerProcess:
         self._owners = OwnersFile(self._directory.path / OWNERS_FILE)
         self._core, self._moves = core, Moves(core)
         options.settings.request = driver.request
+        options.settings.unseen = lambda: len(members) - len(members.pids)
         kept = KeptFile(self._directory.path / KEPT_FILE)
         devices = DeviceBook(clients_may_name=not options.serves_all, mode_of=kept.mode_of)
 

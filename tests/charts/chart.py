@@ -95,6 +95,12 @@ def the(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return found
 
 
+def container(objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    pod = the(objects, "DaemonSet")["spec"]["template"]["spec"]
+    (found,) = [each for each in pod["containers"] if each["name"] == name]
+    return dict(found)
+
+
 def validator_of(given: dict[str, Any]) -> list[str]:
     """What the schema of values says against these, merged into the chart's own; without Helm."""
     import jsonschema

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cli.main import make_parser
-from tests.charts.chart import EVERYTHING, SMALLEST, CannotRender, merged, rendered, the
+from tests.charts import keep
+from tests.charts.chart import (
+    EVERYTHING,
+    SMALLEST,
+    CannotRender,
+    container,
+    merged,
+    rendered,
+    the,
+)
 
 pytestmark = pytest.mark.full
-KUBERNETES = "1.37"
 SEAT = {"gpushare.jupyter.org/turn": "1"}
 GPU = {"nvidia.com/gpu": "1"}
 
 
-def container(objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    pod = the(objects, "DaemonSet")["spec"]["template"]["spec"]
-    (found,) = [each for each in pod["containers"] if each["name"] == name]
-    return dict(found)
+@pytest.mark.promise("The chart renders to what a current...")
+def test_what_is_kept_is_what_helm_makes() -> None:
+    """Of this chart, now; and the schemas are those of the package."""
+    for path, text in keep.made():
+        assert path.read_text() == text, f"{path.name}: run make chart"
 
 
-@pytest.mark.promise(
-    "kubernetes", "The chart renders to what a current Kubernetes takes, strictly checked"
-)
+@pytest.mark.promise("The chart renders to what a current...")
 @pytest.mark.parametrize("given", [SMALLEST, EVERYTHING], ids=["smallest", "all"])
 def test_the_schemas_of_kubernetes(given: dict[str, Any]) -> None:
     """No field is misspelt. The Prometheus operator's own kind has no schema there."""
@@ -34,7 +39,7 @@ def test_the_schemas_of_kubernetes(given: dict[str, Any]) -> None:
     kinds = [each["kind"] for each in objects]
     for each in objects:
         if each["kind"] != "PodMonitor":
-            kubernetes_validate.validate(each, KUBERNETES, strict=True)
+            kubernetes_validate.validate(each, keep.KUBERNETES, strict=True)
     always = {"DaemonSet", "ConfigMap", "ServiceAccount", "NetworkPolicy"}
     more = {"PodMonitor", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     assert set(kinds) == (always if given is SMALLEST else always | more)
@@ -48,7 +53,7 @@ def test_a_misspelt_field_is_found() -> None:
     daemon_set = the(rendered(SMALLEST), "DaemonSet")
     daemon_set["spec"]["template"]["spec"]["hostPid"] = True
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(daemon_set, KUBERNETES, strict=True)
+        kubernetes_validate.validate(daemon_set, keep.KUBERNETES, strict=True)
 
 
 @pytest.mark.promise(
@@ -80,27 +85,6 @@ def test_what_the_pods_may_do() -> None:
 
 
 @pytest.mark.promise("The pods of the chart are not...")
-def test_what_the_pods_see_of_the_node() -> None:
-    """Only the plugin has the kubelet's directory and the library's. Both containers may ask the
-    kubelet which container has what."""
-    objects = rendered(EVERYTHING)
-    scheduler = {each["mountPath"] for each in container(objects, "scheduler")["volumeMounts"]}
-    own = {"/run/jupyter-gpushare", "/etc/jupyter-gpushare", "/tmp"}
-    pods = "/var/lib/kubelet/pod-resources"
-    assert scheduler == {*own, pods, "/var/run/nvidia-container-devices/all"}
-    plugin = {each["name"]: each for each in container(objects, "plugin")["volumeMounts"]}
-    assert plugin["plugins"]["mountPath"] == "/var/snap/kubelet/device-plugins"
-    assert plugin["pods"] == {
-        "name": "pods",
-        "mountPath": "/var/lib/kubelet/pod-resources",
-        "readOnly": True,
-    }
-    volumes = the(objects, "DaemonSet")["spec"]["template"]["spec"]["volumes"]
-    paths = {each["name"]: each["hostPath"]["path"] for each in volumes if "hostPath" in each}
-    assert paths["pods"] == "/var/snap/kubelet/pod-resources"
-
-
-@pytest.mark.promise("The pods of the chart are not...")
 @pytest.mark.parametrize(
     "scheduler",
     [{"settings": {"overdue_policy": "kill"}}, {"args": ["--overdue-policy=kill"]}],
@@ -111,6 +95,14 @@ def test_the_policy_that_kills_needs_to_see(scheduler: dict[str, Any]) -> None:
     with pytest.raises(CannotRender, match="Set hostPID to true, or leave the policy at warn"):
         rendered({**SMALLEST, "scheduler": scheduler})
     assert rendered({**SMALLEST, "hostPID": True, "scheduler": scheduler})
+
+
+@pytest.mark.promise("A scheduler that does not see the processes...")
+@pytest.mark.parametrize("host_pid", [False, True])
+def test_the_scheduler_is_told_what_it_does_not_see(host_pid: bool) -> None:
+    """So it refuses that policy itself, when somebody asks for it later."""
+    args = container(rendered({**SMALLEST, "hostPID": host_pid}), "scheduler")["args"]
+    assert ("--hidden-tenants" in args) is not host_pid
 
 
 @pytest.mark.parametrize(
@@ -138,44 +130,6 @@ def test_how_the_scheduler_comes_to_nvml() -> None:
     assert plugin["NVIDIA_VISIBLE_DEVICES"] == "void"
     default = rendered(merged(SMALLEST, {"nvml": {"runtimeClassName": ""}}))
     assert "runtimeClassName" not in the(default, "DaemonSet")["spec"]["template"]["spec"]
-
-
-def test_who_may_call_whom() -> None:
-    """Nobody calls the pods, but Prometheus where it is wanted; they call DNS and the hub."""
-    policy = the(rendered(SMALLEST), "NetworkPolicy")["spec"]
-    assert policy["ingress"] == []
-    names, hub = policy["egress"]
-    assert {each["port"] for each in names["ports"]} == {53}
-    assert hub["ports"] == [{"port": 8081, "protocol": "TCP"}]
-    (where,) = hub["to"]
-    assert where == {"podSelector": {"matchLabels": {"app": "jupyterhub", "component": "hub"}}}
-    everything = rendered(EVERYTHING)
-    monitored = the(everything, "NetworkPolicy")["spec"]
-    assert monitored["ingress"] == [{"ports": [{"port": 9464, "protocol": "TCP"}]}]
-    (where,) = monitored["egress"][1]["to"]
-    assert where["namespaceSelector"] == {"matchLabels": {"hub": "yes"}}
-    monitor = the(everything, "PodMonitor")["spec"]
-    assert monitor["podMetricsEndpoints"] == [{"port": "metrics", "interval": "30s"}]
-    (port,) = container(everything, "plugin")["ports"]
-    assert port == {"name": "metrics", "containerPort": 9464}
-
-
-def test_the_plugins_flags_are_those_that_there_are() -> None:
-    """The verb takes what the chart gives it."""
-    args = container(rendered(EVERYTHING), "plugin")["args"]
-    read = make_parser().parse_args(["kubelet-plugin", *args])
-    assert (read.seats, read.metrics_port, read.unhealthy_after_s) == (3, 9464, 120)
-    assert str(read.kubelet_dir) == "/var/snap/kubelet/device-plugins"
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python reads TOML since 3.11")
-def test_the_settings_file() -> None:
-    """It is TOML that the scheduler reads."""
-    import tomllib
-
-    text = the(rendered(EVERYTHING), "ConfigMap")["data"]["settings.toml"]
-    assert tomllib.loads(text) == {"quantum_s": "5s", "overdue_policy": "kill", "credit_s": 2}
-    assert tomllib.loads(the(rendered(SMALLEST), "ConfigMap")["data"]["settings.toml"]) == {}
 
 
 @pytest.mark.promise(

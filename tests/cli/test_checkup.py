@@ -15,6 +15,7 @@ from jupyter_gpushare.cli.checkup.library import library_facts
 from jupyter_gpushare.cli.checkup.machine import machine_facts
 from jupyter_gpushare.cli.checkup.runtime import runtime_facts, scheduler_facts
 from jupyter_gpushare.kernel.elf_versions import NotElf, needed_versions, newest_glibc, numbers
+from jupyter_gpushare.version import __version__
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest
 
@@ -64,7 +65,8 @@ def test_the_library_is_tried_in_a_program() -> None:
     """A program that was started with the hook has its functions, and the loader is silent."""
     facts = library_facts({**os.environ, "GPUSHARE_LIBRARY": str(HOOK_LIBRARY)})
     assert (facts.missing, facts.loader_says, facts.api_version) == ("", "", 1)
-    assert facts.has_glibc
+    assert facts.has_glibc and facts.is_for_this_processor
+    assert facts.version == __version__
 
 
 def test_what_the_loader_says_is_kept(tmp_path: Path) -> None:
@@ -131,6 +133,21 @@ def test_other_schedulers_are_found_by_their_sockets(tmp_path: Path) -> None:
     put(tmp_path / "proc/net/unix", "\n".join(lines) + "\n")
     facts = runtime_facts({}, Path("/run/mine"), root=tmp_path)
     assert [other.path for other in facts.others] == ["/run/other dir/hook.sock"]
+
+
+@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+def test_a_hubs_scheduler_is_one(tmp_path: Path) -> None:
+    """It listens at two hook sockets, its own and its tenants', and neither is another's; such a
+    one of somebody else is told once."""
+    folders = ("/run/mine", "/run/mine/tenants", "/run/other", "/run/other/tenants")
+    lines = [f"0: 00000002 00000000 00010000 0001 01 1 {each}/hook.sock" for each in folders]
+    put(tmp_path / "proc/net/unix", "\n".join(["header", *lines]) + "\n")
+    for own in folders[:2]:
+        facts = runtime_facts({}, Path(own), root=tmp_path)
+        assert [other.path for other in facts.others] == ["/run/other/hook.sock"]
+    put(tmp_path / "proc/net/unix", f"header\n{lines[3]}\n")
+    facts = runtime_facts({}, Path("/run/mine"), root=tmp_path)
+    assert [other.path for other in facts.others] == ["/run/other/tenants/hook.sock"]
 
 
 def test_a_scheduler_that_is_not_there_is_told_with_a_sentence(tmp_path: Path) -> None:
@@ -224,6 +241,7 @@ def test_users_of_the_hub_under_one_uid(tmp_path: Path) -> None:
     put(tmp_path / "proc/10/environ", "HOME=/\0JUPYTERHUB_USER=alice\0")
     put(tmp_path / "proc/11/environ", "JUPYTERHUB_USER=bob\0X=1\0")
     put(tmp_path / "proc/12/environ", "X=1\0")
+    put(tmp_path / "proc/13/environ", "JUPYTERHUB_USER=\0")
     facts = servers.hub_facts({"JUPYTERHUB_USER": "alice"}, root=tmp_path)
     assert (facts.user, facts.other_users) == ("alice", {"bob"})
     assert servers.hub_facts({}, root=tmp_path).other_users == frozenset()

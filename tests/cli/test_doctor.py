@@ -84,13 +84,25 @@ def test_a_machine_with_nothing_running(gpushare: Command) -> None:
     "The doctor names processes that use a device without the hook, and accuses nobody on numbers "
     "that say nothing",
 )
+@pytest.mark.promise("The doctor of a machine or a node says whose...")
+@pytest.mark.parametrize(
+    ("environ", "check", "words"),
+    [({}, "foreign-memory", ""), ({"JUPYTERHUB_USER": "bob"}, "package", "of bob's server")],
+    ids=["program", "server"],
+)
 def test_a_process_without_the_hook_is_found(
-    sim: SimulatedMachine, served: SchedulerUnderTest, gpushare: Command
+    sim: SimulatedMachine,
+    served: SchedulerUnderTest,
+    gpushare: Command,
+    environ: dict[str, str],
+    check: str,
+    words: str,
 ) -> None:
-    """A program that opened the device by itself is named, with its pid."""
+    """A program that opened the device by itself is named, with its pid. A kernel of a server whose
+    image lacks the package is no other program, and has its user's name."""
     with subprocess.Popen(
         [sys.executable, "-c", STRANGER],
-        env=sim.env(),
+        env=sim.env(environ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -99,8 +111,8 @@ def test_a_process_without_the_hook_is_found(
         assert stranger.stdout.readline() == "0\n"
         found = by_check(gpushare("doctor", "--json", env=sim.env()))
         stranger.stdin.close()
-    assert found["foreign-memory"]["level"] == "warning"
-    assert str(stranger.pid) in found["foreign-memory"]["what"]
+    assert found[check]["level"] == "warning"
+    assert str(stranger.pid) in found[check]["what"] and words in found[check]["what"]
 
 
 def test_the_text_says_what_to_do() -> None:

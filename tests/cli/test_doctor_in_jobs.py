@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import email.utils
 import http.server
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from jupyter_gpushare.cli.checkup.facts import FileFacts, JobFacts
 from jupyter_gpushare.cli.checkup.finding import Level
 from jupyter_gpushare.cli.checkup.findings import findings
-from jupyter_gpushare.cli.checkup.hub_address import why_unreachable
+from jupyter_gpushare.cli.checkup.hub_address import HubAnswer, ask_hub
 from jupyter_gpushare.cli.checkup.job_environment import job_facts
 from jupyter_gpushare.cli.checkup.servers import hub_facts
 from tests.cli.machines import GIB, HEALTHY, bad, machine_with, status
@@ -104,6 +106,10 @@ def test_memory_of_others_asks_for_no_host_memory() -> None:
 
 class _Answers(http.server.BaseHTTPRequestHandler):
     status = 200
+    date: str | None = None
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(timestamp) if self.date is None else self.date
 
     def do_GET(self) -> None:
         self.send_response(self.status)
@@ -126,11 +132,10 @@ def hub() -> Iterator[str]:
 @pytest.mark.promise("In a job of Slurm the doctor says...")
 def test_a_hub_that_answers(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it says of us: it can be reached. A proxy's error page is no hub."""
-    assert why_unreachable({"JUPYTERHUB_API_URL": hub}) == (hub, "")
-    monkeypatch.setattr(_Answers, "status", 403)
-    assert why_unreachable({"JUPYTERHUB_API_URL": hub}) == (hub, "")
-    monkeypatch.setattr(_Answers, "status", 502)
-    assert why_unreachable({"JUPYTERHUB_API_URL": hub}) == (hub, "the answer there is 502")
+    for code, why in ((200, ""), (403, ""), (502, "the answer there is 502")):
+        monkeypatch.setattr(_Answers, "status", code)
+        answer = ask_hub({"JUPYTERHUB_API_URL": hub})
+        assert (answer.address, answer.why_unreachable) == (hub, why)
 
 
 @pytest.mark.promise("In a job of Slurm the doctor says...")
@@ -146,7 +151,37 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             environ = {"JUPYTERHUB_USER": "alice", "JUPYTERHUB_API_URL": url}
             facts = hub_facts(environ)
             assert (facts.address, words in facts.unreachable) == (url, True), facts
-    assert why_unreachable({"JUPYTERHUB_API_URL": "http://no.such.invalid/hub/api"})[1]
+    assert ask_hub({"JUPYTERHUB_API_URL": "http://no.such.invalid/hub/api"}).why_unreachable
+
+
+@pytest.mark.promise(
+    "cli",
+    "The doctor says when the clocks of a machine and of its hub differ by more than 30 s",
+)
+@pytest.mark.parametrize(
+    ("ahead_s", "words"), [(95, "95 s ahead of"), (-40, "40 s behind"), (9, "")]
+)
+def test_the_hubs_clock(
+    hub: str, monkeypatch: pytest.MonkeyPatch, ahead_s: int, words: str
+) -> None:
+    """Its answer tells the time, in whole seconds; what lies between is no skew."""
+    date = email.utils.formatdate(time.time() - ahead_s, usegmt=True)
+    monkeypatch.setattr(_Answers, "date", date)
+    facts = hub_facts({"JUPYTERHUB_API_URL": hub})
+    assert facts.clock_ahead_s is not None and abs(facts.clock_ahead_s - ahead_s) < 5
+    found = bad(dataclasses.replace(HEALTHY, hub=facts))
+    assert [each.check for each in found] == (["clock"] if words else [])
+    assert all(words in each.what and "NTP" in each.remedy for each in found)
+
+
+@pytest.mark.promise("The doctor says when the clocks...")
+@pytest.mark.parametrize("date", ["", "yesterday", "Thu, 99 Nov 2026 08:00:00 GMT"])
+def test_a_hub_that_tells_no_time(hub: str, monkeypatch: pytest.MonkeyPatch, date: str) -> None:
+    """Then nothing is said of clocks."""
+    monkeypatch.setattr(_Answers, "date", date)
+    facts = hub_facts({"JUPYTERHUB_API_URL": hub})
+    assert facts.clock_ahead_s is None
+    assert "clock" not in {each.check for each in findings(dataclasses.replace(HEALTHY, hub=facts))}
 
 
 @pytest.mark.parametrize(
@@ -160,11 +195,11 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_no_hub_to_ask(environ: dict[str, str]) -> None:
     """Without an address nobody is asked, nor where the hub has certificates of its own."""
-    assert why_unreachable(environ) == ("", "")
+    assert ask_hub(environ) == HubAnswer()
 
 
 def test_an_address_that_is_none() -> None:
     """It is told, and breaks nothing."""
     url = "http://h:port/hub/api"
-    address, why = why_unreachable({"JUPYTERHUB_API_URL": url})
-    assert address == url and "port" in why.lower()
+    answer = ask_hub({"JUPYTERHUB_API_URL": url})
+    assert answer.address == url and "port" in answer.why_unreachable.lower()

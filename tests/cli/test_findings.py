@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.cli.checkup import (
+    clock,
+    hook_library,
+    host_memory,
+    jobs,
+    node,
+    places,
+    strangers,
+    versions,
+)
 from jupyter_gpushare.cli.checkup import finding as finding_module
 from jupyter_gpushare.cli.checkup import findings as findings_module
-from jupyter_gpushare.cli.checkup import host_memory
-from jupyter_gpushare.cli.checkup import jobs as jobs_module
-from jupyter_gpushare.cli.checkup import node as node_module
 from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts, HubFacts, SchedulerFacts
 from jupyter_gpushare.cli.checkup.findings import Finding, Level, exit_status, findings
 from tests.cli.machines import (
@@ -292,7 +299,11 @@ def test_parked_memory_hides_no_stranger() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [findings_module, finding_module, host_memory, jobs_module, node_module]
+    "module",
+    [
+        *(findings_module, finding_module, clock, hook_library, host_memory, jobs, node, places),
+        *(strangers, versions),
+    ],
 )
 def test_the_checks_are_pure(module: ModuleType) -> None:
     """What is judged was gathered before: what judges imports nothing that looks for itself."""
@@ -301,8 +312,10 @@ def test_the_checks_are_pure(module: ModuleType) -> None:
         node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
     } | {name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names}
     pure = {"__future__", "enum", "collections.abc", "dataclasses", "typing"}
-    ours = {"jupyter_gpushare.kernel.elf_versions", "facts", "finding", "host_memory", "jobs"}
-    ours |= {"node", "jupyter_gpushare.kubelet.pods", "jupyter_gpushare.kubelet.seats"}
+    ours = {"facts", "finding", "clock", "hook_library", "host_memory", "jobs", "node", "places"}
+    ours |= {"strangers", "versions", "jupyter_gpushare.kernel.elf_versions"}
+    ours |= {"jupyter_gpushare.kubelet.pods", "jupyter_gpushare.kubelet.seats"}
+    ours |= {"jupyter_gpushare.client.paths"}  # names alone
     assert imported - pure <= ours
 
 

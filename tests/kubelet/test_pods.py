@@ -163,7 +163,7 @@ def test_the_doctor_asks_the_kubelet(tmp_path: Path) -> None:
     assert facts.devices.allocatable == ALLOCATABLE
     (finding,) = seats(dataclasses.replace(HEALTHY, node=facts))
     assert finding.level is Level.OK
-    assert finding.what == "1 of 2 seats of this node are taken, each with a GPU."
+    assert finding.what.startswith("1 of 2 seats of this node are taken, each with a GPU")
 
 
 @pytest.mark.promise("The doctor of a node tells a...")
@@ -174,6 +174,8 @@ def test_an_older_kubelet(tmp_path: Path) -> None:
         facts = node_facts(path)
     assert facts.devices.allocatable is None
     assert mistakes(facts.devices) == []
+    (finding,) = seats(dataclasses.replace(HEALTHY, node=facts))
+    assert finding.what.endswith("is too old to tell whether the plugin is registered.")
 
 
 @pytest.mark.parametrize("answer", ["silence", "nonsense"])

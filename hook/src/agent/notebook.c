@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "agent/agent.h"
+#include "agent/session.h"
 #include "base/bell.h"
 #include "base/log.h"
 #include "base/wait.h"
@@ -19,6 +20,11 @@ static _Atomic bool release_wish;
 
 EXPORT int gpushare_api_version(void) {
     return API_VERSION;
+}
+
+/* Which jupyter-gpushare this library is of. Older ones do not tell. */
+EXPORT const char *gpushare_version(void) {
+    return GPUSHARE_VERSION;
 }
 
 EXPORT void gpushare_cell_began(void) {

@@ -7,10 +7,6 @@
 
 #include "base/log.h"
 
-#ifndef GPUSHARE_VERSION
-#define GPUSHARE_VERSION "0.1.0"
-#endif
-
 #define BACKOFF_MS_MIN 50u
 #define BACKOFF_MS_MAX 1000u      /* while a turn is held or waited for */
 #define BACKOFF_MS_MAX_IDLE 5000u /* while nothing depends on it */

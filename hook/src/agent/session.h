@@ -4,6 +4,8 @@
 
 #include "agent/link.h"
 
+#define GPUSHARE_VERSION "0.1.0" /* the package's; tests/cli/test_checkup.py compares them */
+
 enum session_stage {
     SESSION_DOWN,     /* not connected; tries again at retry_at_ms */
     SESSION_GREETING, /* Hello is sent, Welcome is not here */

@@ -11,6 +11,9 @@ from typing import Any
 
 from jupyter_gpushare.kubelet.pods import NodeDevices
 
+DOCKER, KUBERNETES, APPTAINER = "docker", "kubernetes", "apptainer"
+"""Kinds of containers; the first stands for all engines on one machine, such as podman."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFacts:
@@ -26,7 +29,11 @@ class LibraryFacts:
     loader_says: str = ""
     """What the loader printed when a program was started with the library."""
     api_version: int | None = None
-    """What the library answered in that program."""
+    version: str = ""
+    """What the library answered in that program; empty for one that does not tell."""
+    is_for_this_processor: bool = True
+    is_mounted: bool = False
+    """It is named in GPUSHARE_LIBRARY, and not this package's: in a container, the machine's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +106,16 @@ class DeviceFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OriginFacts:
+    """What the environment of a process says of where it comes from."""
+
+    user: str = ""
+    """The JupyterHub user whose server has started it."""
+    is_tenants: bool = False
+    is_switched_off: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
     """The NVIDIA driver, its devices, and MPS."""
 
@@ -110,6 +127,8 @@ class MachineFacts:
     mps: str = ""
     """By what MPS was recognised."""
     names_of_pids: dict[int, str] = field(default_factory=dict)
+    origins: dict[int, OriginFacts] = field(default_factory=dict)
+    """Of those processes that we may look into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +152,10 @@ class HubFacts:
     """Of the hub's API, where it was asked."""
     unreachable: str = ""
     """Why it does not answer there."""
+    clock_ahead_s: float | None = None
+    """This machine's clock, compared with its."""
+    version: str = ""
+    """Of jupyter-gpushare where the hub runs, as setup(c) has told the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +167,16 @@ class JobFacts:
     has_shard: bool = False
     has_gpu: bool = False
     """A whole one, or several."""
+    is_led: bool = False
+    """Its environment says where a scheduler is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceFacts:
+    """The container in which this process runs, as it shows from inside."""
+
+    container: str = ""
+    """DOCKER, KUBERNETES or APPTAINER; empty outside of containers."""
     is_led: bool = False
     """Its environment says where a scheduler is."""
 
@@ -173,3 +206,4 @@ class Facts:
     hub: HubFacts
     job: JobFacts = JobFacts()
     node: NodeFacts = NodeFacts()
+    place: PlaceFacts = PlaceFacts()

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from jupyter_gpushare.kernel.elf_versions import numbers
-
-from .facts import DeviceFacts, Facts, FileFacts
+from .clock import check_clock
+from .facts import Facts, FileFacts
 from .finding import Finding as Finding
 from .finding import Level as Level
 from .finding import ok as _ok
 from .finding import problem as _problem
 from .finding import warning as _warning
+from .hook_library import check_library, check_symbol_versions
 from .host_memory import check_host_memory
-from .jobs import check_job, who_starts_it, who_updates_it
+from .jobs import check_job
 from .node import check_node
+from .places import check_place, who_gives_a_gpu, who_starts_it
+from .strangers import check_foreign_memory
+from .versions import check_versions
 
 PROVISIONER = "gpushare-provisioner"
 _DISTRIBUTION_DEFAULT = "local-provisioner"
-_API_VERSION = 1
 _CUDA_MIN = 12000
 """Older drivers lack functions that the hook's drain rests on being told of by name."""
-_GIB = 1 << 30
-_CONTEXT_BYTES = _GIB
-"""What a context may keep on a device besides allocations, at most."""
 _SCHEDULER = "`jupyter gpushare scheduler`"
 
 
@@ -51,65 +49,6 @@ def check_switch(facts: Facts) -> Iterator[Finding]:
         yield _ok("switch", f"{why} Kernels use the GPU like any other program.")
 
 
-def check_library(facts: Facts) -> Iterator[Finding]:
-    library = facts.library
-    if library.missing:
-        what, _, remedy = library.missing.partition(". ")
-        yield _problem("library", f"{what}.", remedy)
-        return
-    if library.loader_says:
-        yield _problem(
-            "library",
-            f"The dynamic loader refuses {library.path}: {library.loader_says}",
-            "Reinstall jupyter-gpushare from a wheel for this platform.",
-        )
-    elif library.api_version is None:
-        yield _problem(
-            "library",
-            f"A program that preloads {library.path} does not find the hook's functions.",
-            "Name the right library in GPUSHARE_LIBRARY, or unset it and reinstall "
-            "jupyter-gpushare.",
-        )
-    elif library.api_version != _API_VERSION:
-        yield _problem(
-            "library",
-            f"{library.path} has interface {library.api_version}, and this package needs "
-            f"{_API_VERSION}.",
-            "Unset GPUSHARE_LIBRARY, or install the library of this version.",
-        )
-    else:
-        yield _ok("library", f"{library.path} can be preloaded.")
-
-
-def check_symbol_versions(facts: Facts) -> Iterator[Finding]:
-    library = facts.library
-    if library.missing:
-        return
-    if library.unreadable:
-        yield _problem(
-            "symbol-versions",
-            f"The symbol versions of {library.path} cannot be read, because {library.unreadable}.",
-            "Reinstall jupyter-gpushare.",
-        )
-    elif not library.has_glibc:
-        yield _problem(
-            "symbol-versions",
-            "The C library here is not glibc, and the hook needs glibc.",
-            "Use a distribution or an image with glibc.",
-        )
-    elif numbers(library.needs_glibc) > numbers(library.has_glibc):
-        yield _problem(
-            "symbol-versions",
-            f"The library needs glibc {library.needs_glibc}; this system has {library.has_glibc}.",
-            "Install the wheel for this platform, or build from source here.",
-        )
-    else:
-        needs = library.needs_glibc or "no particular version"
-        yield _ok(
-            "symbol-versions", f"It needs glibc {needs}; this system has {library.has_glibc}."
-        )
-
-
 # ---- the scheduler ---------------------------------------------------------------------------
 
 
@@ -122,7 +61,7 @@ def check_runtime_directory(facts: Facts) -> Iterator[Finding]:
             "runtime-directory",
             f"The runtime directory {directory.path} does not exist, so no scheduler has served "
             f"it yet.",
-            f"Start a notebook server, or {_SCHEDULER}.",
+            who_starts_it(facts) or f"Start a notebook server, or {_SCHEDULER}.",
         )
     elif directory.is_link or not directory.is_directory:
         kind = "a symbolic link" if directory.is_link else "not a directory"
@@ -179,11 +118,12 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
     scheduler = facts.scheduler
     if scheduler.status is None:
         what, _, remedy = scheduler.problem.partition(". ")
-        never_there = not facts.runtime.directory.exists and not facts.job.has_shard
+        somebody_elses = who_starts_it(facts)
+        never_there = not facts.runtime.directory.exists and not somebody_elses
         if facts.jupyter.extension_enabled and never_there:
             yield _warning("scheduler", f"{what}.", "The next notebook server starts one.")
         else:
-            starts = who_starts_it(facts.job) or remedy or f"Start {_SCHEDULER}."
+            starts = somebody_elses or remedy or f"Start {_SCHEDULER}."
             yield _problem("scheduler", f"{what}.", starts)
         return
     process = scheduler.status["scheduler"]
@@ -191,17 +131,6 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
         "scheduler",
         f"Process {process['pid']} of {process['user']} answers on {process['runtime_dir']}.",
     )
-    if process["version"] != scheduler.own_version:
-        yield _warning(
-            "version",
-            f"The scheduler is jupyter-gpushare {process['version']}, and this package is "
-            f"{scheduler.own_version}.",
-            who_updates_it(facts.job)
-            or "Restart the scheduler when no cell runs; kernels connect to the new one by "
-            "themselves.",
-        )
-    else:
-        yield _ok("version", f"Scheduler and package are both {scheduler.own_version}.")
     if scheduler.status["settings"]["turns"] == "off":
         yield _warning(
             "turns",
@@ -334,7 +263,9 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
             f"The NVIDIA driver does not answer: {machine.nvml_problem}.",
             "It was updated while in use: reboot, or reload its kernel module."
             if mismatch
-            else "Install the driver, or give this container access to the GPU.",
+            else who_gives_a_gpu(
+                facts, "Install the driver, or give this container access to the GPU."
+            ),
         )
         return
     cuda = f"{machine.cuda_version // 1000}.{machine.cuda_version % 1000 // 10}"
@@ -349,7 +280,9 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
         yield _ok("driver", f"NVIDIA driver {machine.driver_version} (CUDA {cuda}).")
     if not machine.devices:
         yield _problem(
-            "driver", "NVML lists no device.", "Give this machine or container access to a GPU."
+            "driver",
+            "NVML lists no device.",
+            who_gives_a_gpu(facts, "Give this machine or container access to a GPU."),
         )
 
 
@@ -369,68 +302,6 @@ def check_sharing_modes(facts: Facts) -> Iterator[Finding]:
                 f"cannot open it.",
                 f"Run `nvidia-smi -i {device.uuid} -c DEFAULT` as root.",
             )
-
-
-def check_foreign_memory(facts: Facts) -> Iterator[Finding]:
-    """By process where all are seen and numbered as here; else by what is left over in bytes."""
-    status = facts.scheduler.status
-    if status is None:
-        return
-    for device in facts.machine.devices:
-        known = _known_device(status, device)
-        if known is None:
-            continue  # not served here, or divided into MIG instances that are
-        own = _clients_on(status, known["id"])
-        foreign = _foreign_pids(facts, device, own)
-        if foreign:
-            who = ", ".join(f"{pid} ({facts.machine.names_of_pids[pid]})" for pid in foreign)
-            yield _warning(
-                "foreign-memory",
-                f"Processes that do not take turns use {device.name}: {who}.",
-                "Start them with `jupyter gpushare run -- COMMAND`, or end them.",
-            )
-            continue
-        on_device = known["bytes_allocated"] - _parked_bytes(own, known["id"])
-        left_over = device.bytes_used - on_device - _CONTEXT_BYTES * (1 + len(own))
-        if left_over > 0:
-            yield _warning(
-                "foreign-memory",
-                f"About {left_over / _GIB:.1f} GiB on {device.name} belong to processes that do "
-                f"not take turns.",
-                "Find them with `nvidia-smi` on the host, and start them with "
-                "`jupyter gpushare run -- COMMAND`.",
-            )
-        else:
-            yield _ok("foreign-memory", f"All memory in use on {device.name} is accounted for.")
-
-
-def _known_device(status: dict[str, Any], device: DeviceFacts) -> dict[str, Any] | None:
-    digits = device.uuid.removeprefix("GPU-").replace("-", "").lower()
-    return next((known for known in status["devices"] if known["id"] == digits), None)
-
-
-def _clients_on(status: dict[str, Any], device_id: str) -> list[dict[str, Any]]:
-    return [
-        client
-        for tenant in status["tenants"]
-        for client in tenant["clients"]
-        if any(opened["device"] == device_id for opened in client["devices"])
-    ]
-
-
-def _parked_bytes(clients: list[dict[str, Any]], device_id: str) -> int:
-    """What of their memory is in host memory. An older scheduler moves none, and tells nothing."""
-    opened = (device for client in clients for device in client["devices"])
-    return sum(each.get("bytes_parked", 0) for each in opened if each["device"] == device_id)
-
-
-def _foreign_pids(facts: Facts, device: DeviceFacts, own: list[dict[str, Any]]) -> list[int]:
-    """Empty where our own processes are hidden, or are not among NVML's: then it counts in another
-    pid namespace, and its numbers say nothing."""
-    pids = {client["pid"] for client in own}
-    if None in pids or (pids and not pids & set(device.pids)):
-        return []
-    return [pid for pid in device.pids if pid not in pids and facts.machine.names_of_pids[pid]]
 
 
 def check_paused(facts: Facts) -> Iterator[Finding]:
@@ -468,15 +339,18 @@ CHECKS: tuple[Check, ...] = (
     check_library,
     check_symbol_versions,
     check_job,
+    check_place,
     check_runtime_directory,
     check_sockets,
     check_scheduler,
+    check_versions,
     check_other_schedulers,
     check_provisioner,
     check_kernelspecs,
     check_gateway,
     check_shared_uid,
     check_hub,
+    check_clock,
     check_driver,
     check_sharing_modes,
     check_foreign_memory,

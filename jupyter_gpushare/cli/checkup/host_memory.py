@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .facts import CgroupFacts, Facts
+from .facts import KUBERNETES, CgroupFacts, Facts
 from .finding import Finding, ok, warning
 
 _GIB = 1 << 30
@@ -17,6 +17,9 @@ _CHECK = "host-memory"
 
 
 def check_host_memory(facts: Facts) -> Iterator[Finding]:
+    """Not in the container of a node's scheduler, in whose group nothing is parked."""
+    if facts.node.socket:
+        return
     group = facts.cgroup
     if group.bytes_max is None:
         yield ok(_CHECK, "No control group limits the host memory of kernels.")
@@ -26,8 +29,7 @@ def check_host_memory(facts: Facts) -> Iterator[Finding]:
     on_devices = _on_devices(facts)
     advice = _advice(group, on_devices)
     parked = f"{parkable(group) / _GIB:.1f} GiB"
-    how = " (--mem, or c.SlurmSpawner.req_memory)" if facts.job.id else ""
-    raising = f"Raise the limit{how}"
+    raising = f"Raise the limit{_by_what(facts)}"
     if room < _GIB:
         yield warning(
             _CHECK,
@@ -50,6 +52,15 @@ def check_host_memory(facts: Facts) -> Iterator[Finding]:
             f"{group.path} limits it to {limit}, {room / _GIB:.1f} GiB left, of which parked GPU "
             f"memory may take {parked}.",
         )
+
+
+def _by_what(facts: Facts) -> str:
+    """Where its administrator sets it."""
+    if facts.job.id:
+        return " (--mem, or c.SlurmSpawner.req_memory)"
+    if facts.place.container == KUBERNETES:
+        return " (mem_limit and mem_guarantee, or resources in the chart's values)"
+    return " (c.Spawner.mem_limit)" if facts.hub.user else ""
 
 
 def parkable(group: CgroupFacts) -> int:

@@ -1,4 +1,4 @@
-"""What the facts mean in a job of Slurm, and where memory is limited. Pure."""
+"""What the facts mean in a job of Slurm. Pure."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from jupyter_gpushare.client.paths import PACKAGED_LIBRARY
 from jupyter_gpushare.kernel.elf_versions import NotElf, newest_glibc
 from jupyter_gpushare.kernel.environment import (
     LIBRARY,
@@ -14,12 +15,19 @@ from jupyter_gpushare.kernel.environment import (
     LibraryMissing,
     without_gpushare,
 )
-from jupyter_gpushare.kernel.loadable import glibc_here, library_here
+from jupyter_gpushare.kernel.loadable import glibc_here, is_for_this_processor, library_here
 
 from .facts import LibraryFacts
 
 _TRIAL_S = 20.0
-_ASK = "import ctypes; print(ctypes.CDLL(None).gpushare_api_version())"
+_ASK = """
+import ctypes
+functions = ctypes.CDLL(None)
+print(functions.gpushare_api_version())
+if hasattr(functions, "gpushare_version"):
+    functions.gpushare_version.restype = ctypes.c_char_p
+    print(functions.gpushare_version().decode())
+"""
 
 
 def library_facts(environ: Mapping[str, str]) -> LibraryFacts:
@@ -29,22 +37,32 @@ def library_facts(environ: Mapping[str, str]) -> LibraryFacts:
     except LibraryMissing as problem:
         return LibraryFacts(path=environ.get(LIBRARY, ""), missing=str(problem))
     try:
-        needs, unreadable = newest_glibc(path.read_bytes()), ""
+        image = path.read_bytes()
+        needs, fits, unreadable = newest_glibc(image), is_for_this_processor(image), ""
     except (OSError, NotElf) as error:
-        needs, unreadable = "", str(error)
-    loader_says, api_version = _try_it(path, environ)
+        needs, fits, unreadable = "", True, str(error)
+    loader_says, answers = _try_it(path, environ)
+    api_version, version = [*answers, "", ""][:2]
     return LibraryFacts(
         path=str(path),
         unreadable=unreadable,
         needs_glibc=needs,
         has_glibc=glibc_here(),
         loader_says=loader_says,
-        api_version=api_version,
+        api_version=int(api_version) if api_version.isdigit() else None,
+        version=version,
+        is_for_this_processor=fits,
+        is_mounted=path != PACKAGED_LIBRARY and _is_named(path, environ),
     )
 
 
-def _try_it(path: Path, environ: Mapping[str, str]) -> tuple[str, int | None]:
-    """What the loader complains about, and the version that the library answers with."""
+def _is_named(path: Path, environ: Mapping[str, str]) -> bool:
+    named = environ.get(LIBRARY)
+    return bool(named) and path == Path(named or "").absolute()
+
+
+def _try_it(path: Path, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    """What the loader complains about, and what the library answers: its interface, its version."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _ASK],
@@ -55,7 +73,6 @@ def _try_it(path: Path, environ: Mapping[str, str]) -> tuple[str, int | None]:
             check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return str(error), None
+        return str(error), []
     complaints = [line for line in done.stderr.splitlines() if "ld.so" in line]
-    answer = done.stdout.strip()
-    return (complaints or [""])[0], int(answer) if answer.isdigit() else None
+    return (complaints or [""])[0], done.stdout.split()

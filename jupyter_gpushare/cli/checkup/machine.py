@@ -9,6 +9,7 @@ from typing import Any
 import pynvml
 
 from .facts import DeviceFacts, MachineFacts
+from .processes import origins_of
 
 _MODES = {
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive",
@@ -33,6 +34,7 @@ def machine_facts(environ: Mapping[str, str], *, root: Path = Path("/")) -> Mach
             devices=devices,
             mps=mps,
             names_of_pids={pid: _name_of(root, pid) for d in devices for pid in d.pids},
+            origins=origins_of({pid for d in devices for pid in d.pids}, root),
         )
     except (pynvml.NVMLError, OSError) as error:
         return MachineFacts(nvml_problem=str(error), mps=mps)

@@ -14,6 +14,7 @@ from .job_environment import job_facts
 from .library import library_facts
 from .machine import machine_facts
 from .node_devices import node_facts
+from .place_environment import place_facts
 from .runtime import runtime_facts, scheduler_facts
 from .servers import hub_facts, jupyter_facts
 
@@ -32,6 +33,7 @@ def gathered(environ: Mapping[str, str], directory: Path | None) -> Facts:
         hub=hub_facts(environ),
         job=job_facts(environ),
         node=node_facts(),
+        place=place_facts(environ),
     )
 
 

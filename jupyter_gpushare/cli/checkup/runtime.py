@@ -16,7 +16,7 @@ from jupyter_gpushare.client import (
     runtime_dir,
 )
 from jupyter_gpushare.client.connection import user_name
-from jupyter_gpushare.client.paths import trusted_uids
+from jupyter_gpushare.client.paths import TENANTS_DIR, trusted_uids
 from jupyter_gpushare.version import __version__
 
 from .facts import FileFacts, RuntimeFacts, SchedulerFacts
@@ -31,7 +31,8 @@ def runtime_facts(
 ) -> RuntimeFacts:
     """`directory` stands for the one that the environment leads to, if it is given."""
     path = (directory or runtime_dir(environ)).absolute()
-    others = [other for other in _listening(root) if other.parent != path]
+    own = _directory_of(path)
+    others = [other for other in _listening(root) if _directory_of(other.parent) != own]
     return RuntimeFacts(
         directory=file_facts(path),
         sockets=tuple(file_facts(path / name) for name in (HOOK_SOCKET, HTTP_SOCKET)),
@@ -80,8 +81,14 @@ def _is_idle(directory: Path, environ: Mapping[str, str]) -> bool:
         return False
 
 
+def _directory_of(served: Path) -> Path:
+    """The runtime directory of the scheduler that serves this one: that of a hub has a second one
+    in it, for its tenants."""
+    return served.parent if served.name == TENANTS_DIR else served
+
+
 def _listening(root: Path) -> list[Path]:
-    """The hook sockets of all schedulers in this network namespace."""
+    """The hook sockets of all schedulers in this network namespace, one for each."""
     try:
         lines = (root / "proc/net/unix").read_text().splitlines()[1:]
     except OSError:
@@ -92,4 +99,8 @@ def _listening(root: Path) -> list[Path]:
         named = len(parts) == 8 and parts[7].endswith(f"/{HOOK_SOCKET}")
         if named and int(parts[3], 16) & _LISTENS:
             found.add(Path(parts[7]))
-    return sorted(found)
+    return sorted(each for each in found if _first(each) == each or _first(each) not in found)
+
+
+def _first(hook_socket: Path) -> Path:
+    return _directory_of(hook_socket.parent) / HOOK_SOCKET

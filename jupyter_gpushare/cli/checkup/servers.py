@@ -16,11 +16,12 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_core.application import JupyterApp
 from jupyter_core.paths import jupyter_config_path
 
+from jupyter_gpushare.client.paths import HUB_VERSION
 from jupyter_gpushare.kernel.environment import DEFAULT_PROVISIONER, why_switched_off
 
 from .facts import HubFacts, JupyterFacts
 from .findings import PROVISIONER
-from .hub_address import why_unreachable
+from .hub_address import ask_hub
 
 EXTENSION = "jupyter_gpushare"
 _EXTENSION_OFF = "GPU sharing is switched off here: its server extension is disabled."
@@ -65,16 +66,16 @@ def hub_facts(environ: Mapping[str, str], *, root: Path = Path("/")) -> HubFacts
     """Other users are known by their servers' environments, which our own uid may read. Who has no
     user (a node's scheduler) may have a hub all the same."""
     user = environ.get("JUPYTERHUB_USER", "")
-    address, why = why_unreachable(environ)
-    if not user:
-        return HubFacts(uid=os.getuid(), address=address, unreachable=why)
-    others = {name for name in _hub_users(root) if name != user}
+    answer = ask_hub(environ)
+    others = {name for name in _hub_users(root) if name != user} if user else set()
     return HubFacts(
         user=user,
         uid=os.getuid(),
         other_users=frozenset(others),
-        address=address,
-        unreachable=why,
+        address=answer.address,
+        unreachable=answer.why_unreachable,
+        clock_ahead_s=answer.clock_ahead_s,
+        version=environ.get(HUB_VERSION, ""),
     )
 
 
@@ -121,5 +122,6 @@ def _hub_users(root: Path) -> Iterator[str]:
         except OSError:
             continue
         for variable in variables:
-            if variable.startswith(b"JUPYTERHUB_USER="):
-                yield variable.partition(b"=")[2].decode(errors="replace")
+            name, _, value = variable.partition(b"=")
+            if name == b"JUPYTERHUB_USER" and value:
+                yield value.decode(errors="replace")

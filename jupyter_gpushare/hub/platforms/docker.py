@@ -13,29 +13,35 @@ from typing import TYPE_CHECKING, Any
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from jupyter_gpushare.client.paths import LIBRARY, LIBRARY_NAME, RUNTIME_DIR, TENANTS_DIR
+from jupyter_gpushare.client.kept_library import CannotKeep, keep_library
+from jupyter_gpushare.client.paths import (
+    ENVIRONMENT_INSIDE,
+    LIBRARY_INSIDE,
+    TENANTS_DIR,
+    TENANTS_INSIDE,
+)
 
+from ..errors import OptionError
 from ..spawners import SPAWNER, Ours, add_environment, spawner_sections
-from .library import kept_library
 
 if TYPE_CHECKING:
     from ..options import GPUShare
 
-TENANTS_INSIDE = "/run/jupyter-gpushare"
-LIBRARY_INSIDE = "/usr/lib/jupyter-gpushare"
-"""Where the two are within a container."""
 _DOCKER = "DockerSpawner"
 _VOLUMES = "read_only_volumes"
 
 
 def add_docker(c: Config, options: GPUShare) -> None:
     """Add the mounts, and where they are, to what the administrator has configured."""
-    library = kept_library(options.kept_library_dir)
+    library = options.kept_library_dir
+    try:
+        keep_library(library, named_in="c.GPUShare.library_dir")
+    except CannotKeep as error:
+        raise OptionError(str(error)) from error
     for name in _sections_with_volumes(c):
         _add_volume(c, name, options.directory / TENANTS_DIR, TENANTS_INSIDE)
         _add_volume(c, name, library, LIBRARY_INSIDE)
-    inside = {RUNTIME_DIR: TENANTS_INSIDE, LIBRARY: f"{LIBRARY_INSIDE}/{LIBRARY_NAME}"}
-    add_environment(c, inside)
+    add_environment(c, ENVIRONMENT_INSIDE)
 
 
 def _sections_with_volumes(c: Config) -> Iterator[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jupyter_gpushare.core.configuration.endings import why_it_cannot_kill
 from jupyter_gpushare.core.configuration.layers import Layers, Values
 from jupyter_gpushare.core.events import RequestEvent, SettingsChanged
-from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
 
 
 class LiveSettings:
@@ -14,11 +15,19 @@ class LiveSettings:
     heard of a change when the method returns."""
 
     def __init__(
-        self, layers: Layers, request: Callable[[RequestEvent], None] = lambda event: None
+        self,
+        layers: Layers,
+        request: Callable[[RequestEvent], None] = lambda event: None,
+        *,
+        hidden_tenants: bool = False,
     ) -> None:
-        """`request` is the driver's; until there is one, nobody has to be told."""
+        """`request` is the driver's; until there is one, nobody has to be told.
+        `hidden_tenants`: their processes are out of this scheduler's sight."""
+        self._hidden_tenants = hidden_tenants
+        self.unseen: Callable[[], int] = lambda: 0
+        """How many of the connected processes are."""
         self.layers = layers
-        self.now: SchedulerSettings = layers.settings()
+        self.now: SchedulerSettings = self._kept(layers.settings(), None)
         """The settings in force."""
         self.request = request
 
@@ -33,7 +42,18 @@ class LiveSettings:
         self._change(self.layers.with_file(values), "the settings file")
 
     def _change(self, layers: Layers, cause: str) -> SchedulerSettings:
-        settings = layers.settings()
+        settings = self._kept(layers.settings(), self.now)
         self.request(SettingsChanged(settings=settings, cause=cause))
         self.layers, self.now = layers, settings
+        return settings
+
+    def _kept(
+        self, settings: SchedulerSettings, before: SchedulerSettings | None
+    ) -> SchedulerSettings:
+        """Raises SettingsError for what could not be kept here."""
+        why = why_it_cannot_kill(
+            settings, before, hidden_tenants=self._hidden_tenants, unseen=self.unseen()
+        )
+        if why:
+            raise SettingsError(why)
         return settings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +12,6 @@ from traitlets.config import Config
 
 from jupyter_gpushare.hub import setup
 from jupyter_gpushare.hub.options import GPUShare, OptionError
-from jupyter_gpushare.hub.platforms import library
 
 INSIDE = "/run/jupyter-gpushare"
 LIBRARY_INSIDE = "/usr/lib/jupyter-gpushare"
@@ -195,70 +193,6 @@ def test_local_has_no_mounts(c: Config, tmp_path: Path) -> None:
 # ---- the library's copy ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This installation's library; a test may upgrade it."""
-    path = tmp_path / "installed.so"
-    path.write_bytes(b"one")
-    monkeypatch.setattr(library, "PACKAGED_LIBRARY", path)
-    return path
-
-
-@pytest.mark.promise(
-    "hub", "After an upgrade of the hub, new kernels of containers that run have its new hook"
-)
-def test_an_upgrade(built: Path, tmp_path: Path) -> None:
-    """The directory that containers see stays; the file in it is exchanged, so a program that has
-    the old one mapped keeps it."""
-    directory = library.kept_library(tmp_path / "deep" / "library")
-    copy = directory / "libgpushare.so"
-    before = directory.stat().st_ino
-    with copy.open("rb") as mapped:
-        assert stat.S_IMODE(copy.stat().st_mode) == 0o755
-        built.write_bytes(b"two")
-        library.kept_library(directory)
-        assert (mapped.read(), copy.read_bytes()) == (b"one", b"two")
-    assert directory.stat().st_ino == before
-    assert [each.name for each in directory.iterdir()] == ["libgpushare.so"]
-
-
-def test_nothing_is_written_where_it_is_there(built: Path, tmp_path: Path) -> None:
-    """A configuration is read by other commands too, and by other accounts."""
-    copy = library.kept_library(tmp_path / "library") / "libgpushare.so"
-    before = copy.stat()
-    library.kept_library(tmp_path / "library")
-    assert copy.stat() == before
-
-
-@pytest.mark.promise(
-    "bad-input", "A directory for the hook's library that others may write to is refused by the hub"
-)
-def test_others_may_write_there(built: Path, tmp_path: Path) -> None:
-    (tmp_path / "open").mkdir(mode=0o777)
-    (tmp_path / "open").chmod(0o777)
-    with pytest.raises(OptionError, match=r"Others may write to .* Run `chmod go-w`"):
-        library.kept_library(tmp_path / "open")
-
-
-def test_it_cannot_be_copied(built: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match=r"cannot be copied to .* c.GPUShare.library_dir"):
-        library.kept_library(tmp_path / "file" / "library")
-
-
-def test_a_file_system_without_programs(
-    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As /run is on Debian: no process could load it from there."""
-
-    class Flags:
-        f_flag = os.ST_NOEXEC
-
-    monkeypatch.setattr("os.statvfs", lambda path: Flags)
-    with pytest.raises(OptionError, match="mounted with `noexec`"):
-        library.kept_library(tmp_path / "library")
-
-
 def test_a_relative_directory(c: Config) -> None:
     c.GPUShare.library_dir = "library"
     with pytest.raises(OptionError, match=r"c.GPUShare.library_dir is 'library', which is not an"):
@@ -270,7 +204,8 @@ def test_where_it_is_by_default() -> None:
     assert GPUShare().kept_library_dir == home / "jupyter-gpushare"
 
 
-def test_a_package_without_its_library(built: Path, tmp_path: Path) -> None:
-    built.unlink()
-    with pytest.raises(OptionError, match=r"cannot be read: .* Reinstall jupyter-gpushare"):
-        library.kept_library(tmp_path / "library")
+def test_a_directory_that_cannot_be_used(c: Config, tmp_path: Path) -> None:
+    """The hub does not start, and says what to do (tests/kernel/test_kept_library.py has more)."""
+    (tmp_path / "library").touch()
+    with pytest.raises(OptionError, match=r"cannot be copied to .* c.GPUShare.library_dir"):
+        setup(c)

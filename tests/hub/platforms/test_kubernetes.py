@@ -12,6 +12,7 @@ from jupyter_gpushare.hub import setup
 from jupyter_gpushare.hub.options import OptionError
 from jupyter_gpushare.hub.platforms.kubernetes import SEAT
 from jupyter_gpushare.kubelet.seats import RESOURCE
+from jupyter_gpushare.version import __version__
 from tests.hub.test_configure import environment_of, hubs_services, role
 
 GPU = {"nvidia.com/gpu": "1"}
@@ -68,7 +69,7 @@ def test_the_hubs_pod_has_no_scheduler(c: Config) -> None:
     setup(c)
     assert hubs_services(c) == []
     ours = {k: v for k, v in environment_of(c).items() if k.startswith("GPUSHARE_")}
-    assert ours == {"GPUSHARE_WITHOUT_HUB": "unshared"}
+    assert ours == {"GPUSHARE_WITHOUT_HUB": "unshared", "GPUSHARE_HUB_VERSION": __version__}
 
 
 @pytest.mark.promise('With `platform = "kubernetes"`, each server that...')

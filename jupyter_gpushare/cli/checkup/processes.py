@@ -1,0 +1,31 @@
+"""Where the processes come from that use a device, as far as we may look into them: root on a
+machine may, for the servers of its containers too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from jupyter_gpushare.kernel.environment import DISABLE, TOKEN
+
+from .facts import OriginFacts
+
+_USER = "JUPYTERHUB_USER"
+
+
+def origins_of(pids: Iterable[int], root: Path) -> dict[int, OriginFacts]:
+    """Of those whose environment can be read."""
+    found = {}
+    for pid in pids:
+        try:
+            entries = (root / "proc" / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        texts = (entry.decode(errors="replace").partition("=") for entry in entries)
+        environ = {name: value for name, _, value in texts}
+        found[pid] = OriginFacts(
+            user=environ.get(_USER, ""),
+            is_tenants=bool(environ.get(TOKEN)),
+            is_switched_off=environ.get(DISABLE) == "1",
+        )
+    return found
