@@ -10,12 +10,15 @@ import pytest
 
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import TurnGranted
-from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.scheduler_process import END_S_MAX, SchedulerUnderTest, running_scheduler
 
 KERNELS = 20
 QUIET_S = 2.5
 SWITCHES_MAX = 1
 """A periodic task, even one a second, would wake it more often in `QUIET_S` than this."""
+LOOKS_MAX = 10
+"""On a busy machine the first one finds what is left to do from before. A periodic task would wake
+it during each."""
 
 
 def context_switches(pid: int) -> int:
@@ -38,10 +41,14 @@ def test_idle_kernels_cost_nothing(scheduler: SchedulerUnderTest) -> None:
     scheduler.status()
     for kernel in kernels:
         kernel.heard(Message)
-    before = context_switches(scheduler.process.pid)
-    # Nothing shall happen: the wait ends early only if the scheduler says something.
-    assert not select.select([kernel.socket for kernel in kernels], [], [], QUIET_S)[0]
-    assert context_switches(scheduler.process.pid) - before <= SWITCHES_MAX
+    for _ in range(LOOKS_MAX):
+        before = context_switches(scheduler.process.pid)
+        # Nothing shall happen: the wait ends early only if the scheduler says something.
+        assert not select.select([kernel.socket for kernel in kernels], [], [], QUIET_S)[0]
+        switches = context_switches(scheduler.process.pid) - before
+        if switches <= SWITCHES_MAX:
+            break
+    assert switches <= SWITCHES_MAX
     for kernel in kernels:
         kernel.close()
 
@@ -50,7 +57,7 @@ def test_idle_kernels_cost_nothing(scheduler: SchedulerUnderTest) -> None:
 def test_it_ends_after_idle_time(runtime: Path) -> None:
     """With --idle-exit-s and no tenant it ends by itself, cleanly."""
     with running_scheduler(runtime, "--idle-exit-s=0.2") as scheduler:
-        assert scheduler.process.wait(10) == 0
+        assert scheduler.process.wait(END_S_MAX) == 0
     assert "no tenants for 0.2 s" in scheduler.log
     assert not (runtime / "http.sock").exists()
 
@@ -62,7 +69,7 @@ def test_who_follows_its_events_keeps_it_from_ending(runtime: Path) -> None:
             next(iter(stream))
             with pytest.raises(subprocess.TimeoutExpired):
                 scheduler.process.wait(3)
-        assert scheduler.process.wait(10) == 0
+        assert scheduler.process.wait(END_S_MAX) == 0
 
 
 @pytest.mark.promise("It ends after idle time if...")
@@ -75,4 +82,4 @@ def test_a_tenant_keeps_it_from_ending(runtime: Path) -> None:
             assert not client.has_within(TurnGranted, within_s=3)
             assert scheduler.process.poll() is None
         scheduler.client.remove_tenant(tenant.tenant_id)
-        assert scheduler.process.wait(10) == 0
+        assert scheduler.process.wait(END_S_MAX) == 0

@@ -26,7 +26,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnDropped,
     TurnRequested,
 )
-from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine
@@ -36,6 +36,8 @@ Start = Callable[..., GpuProcess]
 
 MIB = 1 << 20
 MS = 1_000_000
+SOON_MS = 160
+"""Four idle times of 40 ms: who asks within them has lost its turn too early."""
 
 
 @pytest.mark.promise("Direct linking reaches the wrappers...")
@@ -227,7 +229,7 @@ def test_the_last_context_takes_the_turn_with_it(start: Start, scheduler: FakeSc
     program.expect("launched")
     program.say("go")
     program.expect("released")
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + ANSWER_S_MAX
     while not (client.count(TurnDropped) and client.count(DeviceClosed)):
         client.read_more(until_s)
     assert program.finish() == 0
@@ -286,17 +288,22 @@ def test_a_thread_that_is_cancelled_inside_a_call_holds_nothing_up(
 
 def test_gaps_that_were_robbed_are_left_alone(opened: Opened) -> None:
     """A loop that asks again right after it lost its turn for idleness is given twice the time, and
-    twice again."""
+    twice again. On a busy machine it may come too late: then that was the first time."""
     shell, client = opened(idle_ms=40)
-    held_ms = []
-    for _ in range(3):
+    held_ms: list[float] = []
+    for _ in range(100):
         shell.say("0 spin d 1000")
         client.expect(TurnRequested)
+        if held_ms and time.monotonic_ns() - dropped.drained_at_ns > SOON_MS * MS:
+            held_ms.clear()
         granted_s = time.monotonic()
         client.grant(waiters=1)
         shell.expect("0 spin 0")
-        assert client.expect(TurnDropped).reason is DropReason.IDLE
+        dropped = client.expect(TurnDropped)
+        assert dropped.reason is DropReason.IDLE
         held_ms.append((time.monotonic() - granted_s) * 1000)
+        if len(held_ms) == 3:
+            break
     grain_ms = 1  # the hook counts whole milliseconds
     wanted_ms = (40, 80, 160)
     assert all(held >= ms - grain_ms for held, ms in zip(held_ms, wanted_ms, strict=True)), held_ms
@@ -342,7 +349,7 @@ def test_a_process_that_only_uses_nvml_asks_for_the_tenants_numbers(
     client.welcome()
     device = client.expect(MemoryQueried).device
     client.send(MemoryAnswered(device=device, bytes_total=1000 * MIB, bytes_used=250 * MIB))
-    output, _ = program.communicate(timeout=20)
+    output, _ = program.communicate(timeout=ANSWER_S_MAX)
     assert output.split() == [str(1000 * MIB), str(250 * MIB)]
 
 
