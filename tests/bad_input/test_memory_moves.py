@@ -26,6 +26,7 @@ from tests.support.sim import MIB
 ASSERT = 710
 CONTEXT_IS_DESTROYED = 709
 UNKNOWN = 999
+CRAWLING_BYTES_PER_S = 40_000_000
 
 
 @pytest.fixture
@@ -44,6 +45,13 @@ def device(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
 def slow(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
     """A device on a bus so slow that a hand-over can be met half-way."""
     with small_device(tmp_path, copy_bytes_per_s=SLOW_BYTES_PER_S, kind=kind) as found:
+        yield found
+
+
+@pytest.fixture
+def crawling(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
+    """On this bus the rest of a hand-over is half a second away."""
+    with small_device(tmp_path, copy_bytes_per_s=CRAWLING_BYTES_PER_S, kind=kind) as found:
         yield found
 
 
@@ -255,23 +263,25 @@ def test_memory_of_the_device_outlives_its_context(device: SmallDevice, how: str
 @pytest.mark.promise("Device reset and context destruction while...")
 @pytest.mark.parametrize("how", ["reset", pytest.param("close", marks=pytest.mark.full)])
 @EACH_KIND
-def test_the_end_of_a_context_in_the_middle_of_a_restore(slow: SmallDevice, how: str) -> None:
+def test_the_end_of_a_context_in_the_middle_of_a_restore(crawling: SmallDevice, how: str) -> None:
     """By another thread than the one whose launch waits for the memory: neither hangs. Memory of
     the device is whole in the next context, plain memory is gone."""
     opened = "open" if how == "reset" else "open_own"
-    alice = slow.start("alice", seed=1, opened=opened)
-    bob = slow.start("bob", seed=2)
-    slow.park(alice, by=bob)
-    mapped = slow.bytes_moved(alice.process.pid, "MAP")
+    plan = "hold cuMemcpyHtoDAsync nth=2 until=go"
+    alice = crawling.start("alice", seed=1, opened=opened, **faulty(plan))
+    bob = crawling.start("bob", seed=2)
+    crawling.park(alice, by=bob)
     alice.ok("begin")
     alice.say("sums")
-    slow.await_moved(alice.process.pid, "MAP", mapped + 1)
+    files = Files(crawling.machine)
+    files.wait_for_held("go")
     alice.say(f"!{how}")
+    files.make("go")
     answers = dict(alice.process.expect("").split()[:2] for _ in range(2))
     assert answers == {"sums": str(CONTEXT_IS_DESTROYED), how: str(SUCCESS)}
     alice.ok("end")
     alice.ok(opened)
-    if slow.kind.name == "plain":
+    if crawling.kind.name == "plain":
         alice.held.clear()
     for tenant in (bob, alice):
         tenant.verify()
