@@ -28,7 +28,8 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
     served by the next scheduler when the holder's cell has ended: at no time are both on the
     device."""
     holder, waiter = shared.kernel("holder.ipynb"), shared.kernel("waiter.ipynb")
-    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600, "reconnect_s": 1})
+    settings = {"idle_ms": 600_000, "quantum_s": 600, "reconnect_s": 1}
+    shared.scheduler.client.change_settings(settings)
     file = tmp_path / "go"
     held = holder.submit(LOOPS_UNTIL.format(file=str(file)))
     shared.await_holder("holder.ipynb")
