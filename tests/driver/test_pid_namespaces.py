@@ -122,6 +122,6 @@ def test_one_that_is_killed(
     first, second = holders
     before = await_free(second, lambda free: free <= BOTH_LEAVE)
     os.kill(inside(first), signal.SIGKILL)
-    first.wait(30)
+    first.wait(120)
     assert len(ask(machine, WHO).splitlines()) == 1
     await_free(second, lambda free: free - before >= 512 * MIB)

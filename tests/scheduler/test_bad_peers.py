@@ -283,7 +283,7 @@ def test_a_client_that_does_not_answer_a_recall(scheduler: SchedulerUnderTest, p
         waiter.ask()
         if policy == "kill":
             waiter.expect(TurnGranted)
-            assert holder.wait(10) == -signal.SIGKILL
+            assert holder.wait(120) == -signal.SIGKILL
         else:
             scheduler.eventually(lambda s: s["devices"][0]["holders"][0]["overdue"])
             assert holder.poll() is None
