@@ -32,7 +32,7 @@ SLOW_BYTES_PER_S = 150_000_000
 MAPPED_UNIT = 2 * MIB
 FIRST_FURTHER_SLOT = 100
 """From here on lie the further pieces of what a tenant holds."""
-COMES_TRUE_S_MAX = 20.0
+COMES_TRUE_S_MAX = 60.0
 SETTINGS = (
     f"--GPUShareScheduler.device_reserve_bytes={RESERVE}",
     "--GPUShareScheduler.probe_period_s=0.1",

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.bad_input.swapping import comes_true
+from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import (
     CANCELLED,
     OUT_OF_MEMORY,
@@ -131,7 +132,7 @@ def test_memory_that_moves_makes_room_for_a_context(patient: Crowded) -> None:
     patient.with_much("alice", 1000 * MIB)
     patient.with_much("carol", 300 * MIB)
     bob = patient.opening("bob")
-    assert bob.heard("open", within_s=15) == [SUCCESS]
+    assert bob.heard("open") == [SUCCESS]
 
 
 @pytest.mark.promise(
@@ -172,8 +173,8 @@ def test_a_context_that_waits_in_vain_is_out_of_memory(tmp_path: Path) -> None:
     """Once: the next try is answered sooner, until others have released something."""
     with crowded(tmp_path, 2) as device:
         alice = device.with_much("alice", **STAYS)
-        bob = device.opening("bob")
         began_s = time.monotonic()
+        bob = device.opening("bob")
         assert bob.heard("open") == [OUT_OF_MEMORY]
         assert time.monotonic() - began_s >= 1.5
         assert bob.result("open") == OUT_OF_MEMORY
@@ -188,7 +189,7 @@ def test_a_context_does_not_wait_for_a_scheduler_that_is_gone(patient: Crowded) 
     bob = patient.opening("bob")
     patient.await_reason(bob, "alice has")
     patient.scheduler.kill()
-    assert bob.heard("open", within_s=20) == [OUT_OF_MEMORY]
+    assert bob.heard("open") == [OUT_OF_MEMORY]
 
 
 @pytest.mark.promise("bad-memory", "A context is not waited for behind programs outside")
@@ -199,7 +200,7 @@ def test_a_program_outside_is_not_waited_for(patient: Crowded) -> None:
         stranger.ok(f"alloc 0 {MUCH - CONTEXT}")
         comes_true(lambda: patient.device()["bytes_foreign"] >= MUCH + CONTEXT, "it is seen")
         bob = patient.opening("bob")
-        assert bob.heard("open", within_s=20) == [OUT_OF_MEMORY]
+        assert bob.heard("open") == [OUT_OF_MEMORY]
 
 
 @pytest.mark.promise(
@@ -224,16 +225,22 @@ def test_an_allocation_waits_for_contexts_of_others(patient: Crowded) -> None:
 @pytest.mark.promise("bad-memory", "Memory of strangers that appears in the middle of an exchange")
 def test_a_program_outside_in_the_middle_of_an_exchange(patient: Crowded) -> None:
     """Two have more than fits beside each other, and a program without the hook takes a part of
-    the device while one parks for the other: all bytes are right, before and after it has gone."""
+    the device while one parks for the other, whose driver is slow: all bytes are right, before and
+    after it has gone."""
     with bare_tenant(patient.machine.env()) as stranger:
-        alice, bob = patient.tenants.start("alice"), patient.tenants.start("bob")
+        slow = {"GPUSHARE_SIM_FAULTS": "hold cuMemCreate nth=1 from=exchange until=go"}
+        alice, bob = patient.tenants.start("alice", env=slow), patient.tenants.start("bob")
         for seed, tenant in enumerate((alice, bob), start=1):
             tenant.ok("begin")
             tenant.hold(0, seed, 800 * MIB)
             tenant.ok("end")
+        files = Files(patient.machine)
+        files.make("exchange")
         alice.say("begin")
         alice.say("stamp")
-        comes_true(lambda: stranger.result(f"alloc 0 {64 * MIB}") == SUCCESS, "it finds a moment")
+        files.wait_for_held("go")
+        comes_true(lambda: stranger.result(f"alloc 0 {64 * MIB}") == SUCCESS, "it has its part")
+        files.make("go")
         assert alice.heard("begin") == [SUCCESS]
         assert alice.heard("stamp")[0] == SUCCESS
         alice.ok("end")

@@ -100,7 +100,7 @@ def test_a_file_in_the_place_of_stderr_is_not_written_to(
             await_that(lambda: log.exists() or ended(daemon, own), "the hook has something to say")
         finally:
             go.touch()
-        assert daemon.wait(20) == 0
+        assert daemon.wait(120) == 0
     assert result.read_text() == "True 0"
     assert own.read_bytes() == b""
     assert " error: " in log.read_text()

@@ -53,7 +53,7 @@ def test_a_device_side_assertion(
     file = tmp_path / "go"
     failing = broken.submit(FAILS.format(words=KEPT_MIB << 18, file=str(file)))
     await_that(lambda: "CUDA_ERROR_ASSERT" in broken.text_of(failing), "the assertion fails")
-    other.run(gpu_cells.fill_and_check(7, milliseconds=1), timeout_s=20).ok()
+    other.run(gpu_cells.fill_and_check(7, milliseconds=1)).ok()
     assert not broken.done(failing)
     file.touch()
     told = broken.wait(failing).ok().stderr
@@ -61,7 +61,7 @@ def test_a_device_side_assertion(
     assert "CUDA_ERROR_ASSERT" in told
     assert "Restart the kernel" in told and f"frees {KEPT_MIB} MiB" in told
 
-    again = broken.run(gpu_cells.spin(1), timeout_s=20)
+    again = broken.run(gpu_cells.spin(1))
     assert (again.ename, again.evalue) == ("RuntimeError", "CUDA error: CUDA_ERROR_ASSERT")
     assert broken.run("6 * 7").ok().text == "42"
     assert int(other.run("gpu.checksum(kept, 4096)").ok().text) == 9 * 4096**2
@@ -81,7 +81,7 @@ def test_an_assertion_that_nobody_looks_at(
     all the same, and the message comes."""
     shared.scheduler.client.change_settings({"quantum_s": 600, "idle_ms": 600_000})
     broken.run('gpu.launch("assert_fail")').ok()
-    other.run(gpu_cells.spin(1), timeout_s=20).ok()
-    after = broken.run("gpu.synchronize()", timeout_s=20)
+    other.run(gpu_cells.spin(1)).ok()
+    after = broken.run("gpu.synchronize()")
     assert after.evalue == "CUDA error: CUDA_ERROR_ASSERT"
-    other.run(gpu_cells.spin(1), timeout_s=20).ok()
+    other.run(gpu_cells.spin(1)).ok()

@@ -13,8 +13,7 @@ from tests.support.machine import Machine
 from tests.support.scheduler_process import running_scheduler
 from tests.support.sim import SimulatedMachine
 
-LAUNCHES = 20
-LOSE = f"lose device=0 call=cuLaunchKernel nth={LAUNCHES}"
+LOSE = "lose device=0 call=cuLaunchKernel nth=1 from=lose"
 
 
 @pytest.fixture
@@ -44,16 +43,19 @@ def test_a_device_that_disappears(shared: SharedGpu) -> None:
     other = shared.kernel("other.ipynb", set_up=False)
     other.run(gpu_cells.setup(ordinal=1)).ok()
     shared.scheduler.client.change_settings({"quantum_s": 600, "idle_ms": 600_000})
-    using = user.submit(gpu_cells.spin(20, 2 * LAUNCHES))
+    using = user.submit(gpu_cells.spin_until_interrupted(20))
     shared.await_holder("user.ipynb")
     waiting = waiter.submit(gpu_cells.spin(1))
+    shared.await_waiter("waiter.ipynb")
+    assert shared.machine.sim is not None
+    (shared.machine.sim.directory / "lose").touch()
     for cell, kernel in ((using, user), (waiting, waiter)):
-        reply = kernel.wait(cell, timeout_s=30)
+        reply = kernel.wait(cell)
         assert reply.ename == "RuntimeError", (kernel.name, reply)
         assert "CUDA_ERROR" in str(reply.evalue)
     shared.scheduler.eventually(lambda s: sorted(d["lost"] for d in s["devices"]) == [False, True])
     other.run(gpu_cells.fill_and_check(5, milliseconds=1)).ok()
     for kernel in (user, waiter):
-        assert kernel.run(gpu_cells.spin(1), timeout_s=20).status == "error"
+        assert kernel.run(gpu_cells.spin(1)).status == "error"
         assert kernel.run("6 * 7").ok().text == "42"
     other.run(gpu_cells.fill_and_check(6, milliseconds=1)).ok()

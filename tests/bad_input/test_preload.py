@@ -42,7 +42,7 @@ def test_an_own_preloaded_library_and_the_hook_both_work(shared: SharedGpu, tmp_
     subprocess.run([compiler, "-shared", "-fPIC", "-o", own, source, "-ldl"], check=True)
     holder = shared.kernel("holder.ipynb")
     kernel = shared.kernel("kernel.ipynb", env={"LD_PRELOAD": str(own)})
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     told = kernel.run("import os; os.environ['LD_PRELOAD']").ok().text
     assert told == f"'{own}:{HOOK_LIBRARY}'"
     code = "all_ = ctypes.CDLL(None)\nbefore = all_.own_calls()\nparent = os.getppid()\n"

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,19 +35,22 @@ def test_the_hand_over_is_measured() -> None:
     asked for, with their times and the steps of others, and the idle scheduler's share of a CPU."""
     options = [f"--rounds={ROUNDS}", f"--step-rounds={ROUNDS}", "--idle-kernels=1", "--idle-s=1"]
     options += ["--flood-requests=50", "--flood-runs=1"]
+    began_s = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.bench_handoff", *options],
         cwd=ROOT,
         env={**os.environ, "GPUSHARE_DRIVER": "sim"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
+    took_ms = (time.monotonic() - began_s) * 1000
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["device"] == "simulated GPU"
     assert report["rounds"] >= ROUNDS
-    assert 0 < report["handoff_ms_p50"] <= report["handoff_ms_p99"] < 1000
+    assert 0 < report["handoff_ms_p50"] <= report["handoff_ms_p99"] < took_ms
+    assert report["handoff_ms_p50"] * report["rounds"] / 2 < took_ms  # half of them took as long
     assert 0 <= report["scheduler_idle_cpu_percent"] <= 100
     assert report["http_ms_p999_under_flood"] > 0
     assert list(report["steps_ms_p50"]) == [name for name, _ in STEPS]

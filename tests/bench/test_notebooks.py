@@ -70,6 +70,7 @@ GOOD = Result(
     beside=AHEAD,
 )
 SMALL = ("--tenants=4", "--device-gib=0.0625", "--thinking-s=0.2", "--work-s=0.02", "--seed=3")
+TOO_SHORT = "No cell began in the time that counts."
 # ---- the benchmark ------------------------------------------------------------------------------
 
 
@@ -81,18 +82,24 @@ SMALL = ("--tenants=4", "--device-gib=0.0625", "--thinking-s=0.2", "--work-s=0.0
 )
 def test_waits_of_notebooks_are_measured(tmp_path: Path) -> None:
     """A short run ends with one JSON object: memory moved, every byte was right, and what could not
-    be measured is null with a reason. The raw samples lie beside it."""
-    options = [*SMALL, "--seconds=4", "--warm-up-s=0.5", f"--output={tmp_path}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.bench_notebooks", *options],
-        cwd=ROOT,
-        env={**os.environ, "GPUSHARE_DRIVER": "sim"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
+    be measured is null with a reason. The raw samples lie beside it. A busy machine is given more
+    time for as many cells."""
+    for seconds in (4, 16, 64):
+        options = [*SMALL, f"--seconds={seconds}", "--warm-up-s=0.5", f"--output={tmp_path}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.bench.bench_notebooks", *options],
+            cwd=ROOT,
+            env={**os.environ, "GPUSHARE_DRIVER": "sim"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        if TOO_SHORT in done.stderr:
+            continue
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = json.loads(done.stdout.splitlines()[-1])
+        if report["cells"] >= 4:
+            break
     assert report["device"] == "simulated GPU" and report["checksums_ok"] is True
     assert report["cells"] >= 4 and report["work_s"] >= 0.02
     assert 0.02 <= report["latency_s_p50"] <= report["latency_s_p95"]

@@ -59,7 +59,7 @@ def test_policies_are_compared() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(done.stdout.splitlines()[-1])["presets"]["classroom"]

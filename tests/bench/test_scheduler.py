@@ -34,7 +34,7 @@ def test_the_cost_of_an_event_is_measured() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(done.stdout.splitlines()[-1])

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +65,19 @@ def report_of(name: str, *options: str, missed: bool = False) -> dict[str, Any]:
 )
 def test_swapping_is_measured(tmp_path: Path) -> None:
     """A short run ends with one JSON object: most of what each client holds has moved each way, no
-    faster than the plain copy of the same run, and every byte was right; raw samples lie beside."""
+    faster than the simulated bus and no slower than in all of the run, and every byte was right;
+    raw samples lie beside. How fast the plain copy was beside it says nothing on a busy machine."""
     options = (f"--mib={HELD_MIB}", "--rounds=1", f"--output={tmp_path}")
+    began_s = time.monotonic()
     report = report_of("swap", *options, missed=True)
+    slowest_gbps = HELD_MIB * MIB * 0.5 / (time.monotonic() - began_s) / 1e9
     assert report["checksums_ok"] is True
     assert HELD_MIB * MIB * 0.5 <= report["bytes_each_way"] <= HELD_MIB * MIB
     assert 0 < report["copy_gbps_limit"] <= 1.01  # the simulated bus; a busy machine copies slower
-    assert 0.05 < report["ratio_to_limit"] <= 1.05
+    ratio = report["handoff_gbps"] / report["copy_gbps_limit"]
+    assert report["ratio_to_limit"] == pytest.approx(ratio, rel=0.1)
     for kind in ("handoff_gbps", "park_gbps", "restore_gbps", "first_park_gbps"):
-        assert 0.05 < report[kind] <= 1.1, (kind, report)
+        assert slowest_gbps < report[kind] <= 1.1, (kind, report)
     samples = json.loads((tmp_path / "swap-samples.json").read_text())
     assert len(samples["handoffs"]) == 2 and len(samples["plain_ns"]["both"]) == 1
 

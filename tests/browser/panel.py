@@ -216,7 +216,8 @@ class Panel:
         )
 
     def keep_announcements(self) -> None:
-        """From now on, what the live region says is kept: the next news replaces it at any moment."""
+        """From now on, what the live region says is kept: the next news replaces it at any
+        moment."""
         self.root.get_by_role("status").evaluate(
             "region => { window.announced = []; new MutationObserver("
             "() => window.announced.push(region.textContent)"

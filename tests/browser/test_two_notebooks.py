@@ -332,6 +332,7 @@ def test_a_cell_that_was_paused_says_when_it_goes_on(
     scheduler.client.change_settings({"quantum_s": 2})
     with scheduler.joined("somebody", device=served_device(scheduler)) as somebody:
         turn = somebody.take_turn()
+        scheduler.client.change_settings({"quantum_s": 600})  # the line says until when, and long
         cell = page.locator(".jp-CodeCell").nth(len(TRAINS) - 1)
         line = cell.locator(".jp-gpushare-WaitLine").filter(has_text="Paused after")
         line.filter(has_text="goes on in").wait_for()

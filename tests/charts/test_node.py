@@ -32,7 +32,7 @@ __all__ = ["hub_url"]
 
 pytestmark = pytest.mark.full
 SEATS = 3
-WAIT_S_MAX = 60.0
+WAIT_S_MAX = 120.0
 NO_CAPABILITY = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--")
 OWN_PIDS = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 """Without hostPID, the first process of its container is the scheduler: number 1."""

@@ -44,6 +44,6 @@ def gpushare(runtime: Path) -> Command:
 def command_at(runtime: Path) -> Command:
     def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         given = environment({"GPUSHARE_RUNTIME_DIR": str(runtime), **(env or {})})
-        return nursery(given).run(command_line(arguments), env=given, timeout=60)
+        return nursery(given).run(command_line(arguments), env=given, timeout=120)
 
     return run

@@ -17,7 +17,7 @@ import pytest
 from jupyter_gpushare.cli.watch import screen
 from tests.support.scheduler_process import SchedulerUnderTest, environment, running_scheduler
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 120.0
 LEAVES = b"\x1b[?25h\x1b[?1049l"
 
 

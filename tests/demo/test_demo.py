@@ -98,7 +98,7 @@ def test_a_hub_that_is_kept(tmp_path: Path) -> None:
     hub = os.pidfd_open(int(end[2]))
     assert len(processes_of(tmp_path)) >= 7
     try:
-        page = requests.get(f"{address[1]}/hub/login", timeout=30)
+        page = requests.get(f"{address[1]}/hub/login", timeout=120)
         assert page.ok and "Sign in" in page.text
     finally:
         signal.pidfd_send_signal(hub, signal.SIGTERM)

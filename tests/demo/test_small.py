@@ -98,7 +98,7 @@ def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Sig
             break
     assert len(processes_of(tmp_path)) >= 4
     demo.send_signal(number)
-    _, errors = demo.communicate(timeout=60)
+    _, errors = demo.communicate(timeout=120)
     assert demo.returncode == 130
     assert "everything that the demo started has ended" in errors
     assert processes_of(tmp_path) == []

@@ -107,7 +107,7 @@ def bounded(tmp_path: Path) -> Iterator[Path]:
             assert pipe.readline() == "ready\n"
         yield directory
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 @as_root_only

@@ -57,7 +57,7 @@ def said(
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     assert done.returncode == 0, "Slurm would not start the task"
     return done.stdout.splitlines(), done.stderr
@@ -163,7 +163,7 @@ def test_nobody_reads_it(shell: list[str], script: Path) -> None:
     """Its output is closed: the task starts all the same."""
     program = " ".join([str(shutil.which(shell[0])), *shell[1:]])
     command = f"{program} {script} >&- 2>&-"
-    done = subprocess.run(["/bin/sh", "-c", command], env=SHARD, check=False, timeout=30)
+    done = subprocess.run(["/bin/sh", "-c", command], env=SHARD, check=False, timeout=120)
     assert done.returncode == 0
 
 

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from tests.support.sim import MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
 
+WAIT_S_MAX = 60.0
+BOTH_LEAVE = 1024 * MIB
+"""Of 2 GiB, when each of two has 512 MiB. Their contexts take some of it."""
 IN_A_NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
 HOLDER = """
 import os, sys
@@ -79,12 +83,18 @@ def inside(holder: subprocess.Popen[str]) -> int:
     return int(pid)
 
 
-def ask_holder(holder: subprocess.Popen[str]) -> int:
-    """It works, and tells how many bytes are free."""
+def await_free(holder: subprocess.Popen[str], holds: Callable[[int], bool]) -> int:
+    """It works, and tells how many bytes are free, until that holds. Under gpushare, too, where
+    what another process of its tenant has is taken off a moment later."""
     assert holder.stdin and holder.stdout
-    holder.stdin.write("\n")
-    holder.stdin.flush()
-    return int(holder.stdout.readline())
+    until_s = time.monotonic() + WAIT_S_MAX
+    while True:
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        free = int(holder.stdout.readline())
+        if holds(free):
+            return free
+        assert time.monotonic() < until_s, free
 
 
 @pytest.mark.promise(
@@ -96,7 +106,7 @@ def test_they_share_a_machine(
     """Neither takes the other for dead, or for itself; both have memory at once, the journal tells
     their work apart, and NVML says the numbers that they have here."""
     for holder in holders:
-        assert ask_holder(holder) < 1024 * MIB
+        await_free(holder, lambda free: free <= BOTH_LEAVE)
     worked = {record.pid for record in machine.journal() if record.kind.name == "LAUNCH"}
     assert len(worked) == 2 and min(worked) > 1 << 22
     told = dict(line.split() for line in ask(machine, WHO).splitlines())
@@ -110,8 +120,8 @@ def test_one_that_is_killed(
 ) -> None:
     """What it had is free again, as its own namespace or another one may see."""
     first, second = holders
-    before = ask_holder(second)
+    before = await_free(second, lambda free: free <= BOTH_LEAVE)
     os.kill(inside(first), signal.SIGKILL)
-    first.wait(30)
+    first.wait(120)
     assert len(ask(machine, WHO).splitlines()) == 1
-    assert ask_holder(second) - before >= 512 * MIB
+    await_free(second, lambda free: free - before >= 512 * MIB)

@@ -14,18 +14,18 @@ from tests.support.sim import MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
 
+ROUNDS_MAX = 100
+
 WORKER = """
 import sys
 from tests.driver.harness import *
 ok(cuda.cuInit(0))
 gpu = Gpu()
 print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(5):
+while sys.stdin.readline():
     gpu.launch("spin", 20_000_000, grid=(1, 1, 1), block=(1, 1, 1))
     ok(cuda.cuCtxSynchronize())
     print("done", flush=True)
-    sys.stdin.readline()
 """
 
 ONE_OF_EACH = """
@@ -140,21 +140,24 @@ def run(machine: SimulatedMachine, program: str, **extra: str) -> str:
     "Two processes' launches overlap when nothing stops them, and share the device's time",
 )
 def test_launches_of_two_processes_overlap_when_nothing_stops_them(sim: SimulatedMachine) -> None:
-    """Two processes that launch at once are seen to overlap, and share the device's time."""
+    """Two processes that launch at once are seen to overlap, and share the device's time. On a busy
+    machine one may have done its work before the other one begins: then they launch again."""
     workers = [Worker(sim), Worker(sim)]
-    for _ in range(5):
+    longest_ns = rounds = 0
+    while longest_ns <= 25_000_000 and rounds < ROUNDS_MAX:
+        rounds += 1
         for worker in workers:
             worker.go()
         for worker in workers:
             worker.expect("done")
+        shared = [r.ended_ns - r.started_ns for pair in sim.overlaps() for r in pair]
+        longest_ns = max(shared, default=0)
     for worker in workers:
         worker.end()
-    assert sim.overlaps()
+    assert longest_ns > 25_000_000
     spins = [record for record in sim.journal() if record.name == "spin"]
-    assert len(spins) == 10
+    assert len(spins) == 2 * rounds
     assert {record.pid for record in spins} == {worker.process.pid for worker in workers}
-    shared = [r.ended_ns - r.started_ns for pair in sim.overlaps() for r in pair]
-    assert max(shared) > 25_000_000
 
 
 @pytest.mark.promise("A journal tells of every launch...")

@@ -14,7 +14,8 @@ from tests.support.sim import MIB, SimulatedMachine
 DEVICE = 512 * MIB
 LARGE, SMALL = 400 * MIB, 16 * MIB
 COPY_BYTES_PER_S = 100 * MIB
-"""So slow that a restore lasts as long as the test needs."""
+SLOW = {"GPUSHARE_SIM_FAULTS": "stall cuMemcpyHtoDAsync ms=300 times=0 until=served"}
+"""So slow that a restore lasts as long as the test needs: until the short cell has been served."""
 
 
 @pytest.mark.full
@@ -34,7 +35,8 @@ def test_a_short_cell_does_not_wait_for_a_long_restore(tmp_path: Path) -> None:
         ) as scheduler,
         MemoryTenants(scheduler, machine.env(), tmp_path) as tenants,
     ):
-        one, small, other = (tenants.start(name) for name in ("one", "small", "other"))
+        one = tenants.start("one", env=SLOW)
+        small, other = (tenants.start(name) for name in ("small", "other"))
         for tenant, size in ((one, LARGE), (small, SMALL), (other, LARGE)):
             tenant.ok("begin")
             tenant.hold(0, len(tenant.name), size)
@@ -55,6 +57,7 @@ def test_a_short_cell_does_not_wait_for_a_long_restore(tmp_path: Path) -> None:
         scheduler.eventually(comes_back)
         small.verify()
         assert parked(scheduler.status()) > 0
+        (machine.directory / "served").touch()
         assert one.heard_sums() == one.expected()
         one.heard("end")
         other.verify()

@@ -22,6 +22,8 @@ workers = [subprocess.Popen([sys.executable, "-c", sys.argv[1]]) for _ in range(
 sys.exit(max(worker.wait() for worker in workers))
 """
 """A parent of two workers, as torchrun is; it does not use the device itself."""
+ROUNDS_MAX = 10
+"""On a busy machine two kernels may miss each other."""
 MEET = """
 import os, pathlib, time
 pathlib.Path({folder!r}, f"{{os.getpid()}}.worker").touch()
@@ -39,6 +41,15 @@ def work_of(shared: SharedGpu) -> list[tuple[int, int, int, int]]:
     return [(r.pid, r.device, r.started_ns, r.ended_ns) for r in records]
 
 
+def seen_together(work: list[tuple[int, int, int, int]], kernel: int) -> bool:
+    """Two others were on the device at once, and the kernel between their work."""
+    ours = [w for w in work if w[0] == kernel]
+    theirs = [w for w in work if w[0] != kernel]
+    return any(overlap(a, b) for a in theirs for b in theirs if a[0] != b[0]) and any(
+        min(t[2] for t in theirs) < w[2] < max(t[3] for t in theirs) for w in ours
+    )
+
+
 def overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> bool:
     return one[1] == other[1] and one[2] < other[3] and other[2] < one[3]
 
@@ -51,24 +62,25 @@ def overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) ->
 )
 def test_workers_of_a_launcher_share_a_turn(shared: SharedGpu, tmp_path: Path) -> None:
     """`run -- LAUNCHER`: its workers are on the device at the same time, since they are one tenant,
-    and never together with the kernel, which computes meanwhile."""
+    and never together with the kernel, which computes meanwhile. They work until that was seen."""
     shared.scheduler.client.change_settings({"quantum_s": 0.1})
     kernel = shared.kernel("kernel.ipynb")
-    code = gpu_cells.setup() + MEET.format(folder=str(tmp_path)) + gpu_cells.spin(10, 80)
+    enough = tmp_path / "enough"
+    code = gpu_cells.setup() + MEET.format(folder=str(tmp_path))
+    code += f"while not os.path.exists({str(enough)!r}):\n    {gpu_cells.spin(10, 8)}\n"
     command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "run", "--"]
     command += [sys.executable, "-c", LAUNCHER, code]
     with subprocess.Popen(command, env=shared.kernel_env) as run:
         while run.poll() is None:
             kernel.run(gpu_cells.spin(10, 2)).ok()
+            if seen_together(work_of(shared), kernel.pid):
+                enough.touch()
     assert run.returncode == 0
     work = work_of(shared)
     ours = [w for w in work if w[0] == kernel.pid]
     theirs = [w for w in work if w[0] != kernel.pid]
     assert len({w[0] for w in theirs}) == 2
     assert not any(overlap(one, other) for one in ours for other in theirs)
-    assert any(overlap(a, b) for a in theirs for b in theirs if a[0] != b[0])
-    between = [w for w in ours if min(t[2] for t in theirs) < w[2] < max(t[3] for t in theirs)]
-    assert between, "the kernel had its turns in between"
 
 
 @pytest.fixture
@@ -109,20 +121,25 @@ def test_a_tenant_on_two_devices_has_both_or_none(two_devices: SharedGpu) -> Non
         kernel.run(gpu_cells.setup(ordinal)).ok()
     zero, one, both = kernels
     both.run(BOTH.format(ptx=str(BUILTINS_PTX))).ok()
-    cells = [
-        (kernel, kernel.submit(code))
-        for _ in range(3)
-        for kernel, code in (
-            (zero, gpu_cells.spin(10, 20)),
-            (one, gpu_cells.spin(10, 20)),
-            (both, "on_both(10, 10)"),
-        )
-    ]
-    for kernel, cell in cells:
-        kernel.wait(cell).ok()
-    work = work_of(shared)
+    was_seen = False
+    for _ in range(ROUNDS_MAX):
+        cells = [
+            (kernel, kernel.submit(code))
+            for _ in range(3)
+            for kernel, code in (
+                (zero, gpu_cells.spin(10, 20)),
+                (one, gpu_cells.spin(10, 20)),
+                (both, "on_both(10, 10)"),
+            )
+        ]
+        for kernel, cell in cells:
+            kernel.wait(cell).ok()
+        work = work_of(shared)
+        pairs = ((a, b) for a in work for b in work if a[0] == zero.pid and b[0] == one.pid)
+        was_seen = any(a[2] < b[3] and b[2] < a[3] for a, b in pairs)
+        if was_seen:
+            break
+    assert was_seen, "different devices, same time"
     assert not any(overlap(a, b) for a in work for b in work if a[0] != b[0])
     devices = {kernel.name: {w[1] for w in work if w[0] == kernel.pid} for kernel in kernels}
     assert devices == {"zero": {0}, "one": {1}, "both": {0, 1}}
-    pairs = ((a, b) for a in work for b in work if a[0] == zero.pid and b[0] == one.pid)
-    assert any(a[2] < b[3] and b[2] < a[3] for a, b in pairs), "different devices, same time"

@@ -139,7 +139,7 @@ class Room:
         return sum(memory[f"bytes_{kind}"] for memory in self.tenant(name)["memory"])
 
 
-def eventually(holds: Callable[[], object], what: str, *, within_s: float = 20.0) -> None:
+def eventually(holds: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
     until_s = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < until_s, f"it never came true: {what}"

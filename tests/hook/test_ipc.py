@@ -381,7 +381,7 @@ def test_the_end_of_a_context_ends_what_it_had(pair: Pair) -> None:
 def test_forks_on_both_sides(pair: Pair) -> None:
     """Children have neither descriptors nor the thread that serves them; their parents go on."""
     pair.give("a")
-    forked = "child = os.fork() or [time.sleep(60) for _ in (0,)] and os._exit(0)"
+    forked = "child = os.fork() or [time.sleep(600) for _ in (0,)] and os._exit(0)"
     for parent in (pair.exporter, pair.importer):
         parent.do("import os, time, signal", forked)
     child = pair.exporter.ask("child")

@@ -55,7 +55,7 @@ def unknown(program: Callable[..., Path], environment: dict[str, str], tmp_path:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=120,
             env={**environment, "LD_LIBRARY_PATH": str(folder), **more},
         )
 
@@ -116,7 +116,7 @@ def deep(program: Callable[..., Path], environment: dict[str, str]) -> Callable[
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=120,
             env={**environment, **more},
         )
         return done.stdout.split()
@@ -153,7 +153,7 @@ def test_a_library_is_looked_for_as_without_us(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=120,
         env=environment,
     )
     assert done.stdout.split() == ["1", "1"]

@@ -26,7 +26,7 @@ def other(shared: SharedGpu) -> Kernel:
 @pytest.fixture
 def ending(shared: SharedGpu) -> Kernel:
     kernel = shared.kernel("ending.ipynb")
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     return kernel
 
 

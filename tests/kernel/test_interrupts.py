@@ -72,7 +72,7 @@ def test_an_interrupt_while_waiting(
     """The waiting cell ends with KeyboardInterrupt at once; its kernel, its context and the holder
     go on."""
     waiter.run("kept = gpu.allocate(4096)\ngpu.fill(kept, 9, 4096)\ngpu.synchronize()").ok()
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     long = holder.submit(LONG)
     shared.await_holder("holder.ipynb")
     waiting = waiter.submit(code)
@@ -138,7 +138,7 @@ def test_an_interrupted_wait_shows_one_line(
 ) -> None:
     """Nothing of the binding stands in the notebook; nobody waits any longer; the next GPU cell
     works."""
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     waiter.run(c_program).ok()
     long = holder.submit(LONG)
     shared.await_holder("holder.ipynb")
@@ -169,7 +169,7 @@ def test_an_interrupted_wait_shows_one_line(
 def test_an_interrupt_while_holding(shared: SharedGpu, holder: Kernel, waiter: Kernel) -> None:
     """The holder's cell ends with KeyboardInterrupt, the waiting one is served, and the holder
     works again."""
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     long = holder.submit(LONG)
     shared.await_holder("holder.ipynb")
     waiting = waiter.submit(gpu_cells.spin(1))
@@ -198,7 +198,7 @@ def test_the_users_own_kill_cancels_the_wait_too(
     shared: SharedGpu, holder: Kernel, waiter: Kernel
 ) -> None:
     """A SIGINT that does not come through the provisioner ends the wait as well."""
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     long = holder.submit(LONG)
     shared.await_holder("holder.ipynb")
     waiting = waiter.submit(gpu_cells.spin(1))

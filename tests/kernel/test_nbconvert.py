@@ -53,7 +53,7 @@ def test_batch_tools_take_turns(
     """A notebook executed under `jupyter gpushare run`, or with the provisioner as the default,
     waits for the device while a kernel holds it, and gets it afterwards."""
     holder = shared.kernel("holder.ipynb")
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     held = holder.submit(gpu_cells.spin_until_interrupted(20))
     shared.await_holder("holder.ipynb")
     command = tool(notebook(tmp_path / "batch.ipynb"))

@@ -67,7 +67,7 @@ def test_an_idle_kernel_takes_the_turn(shared: SharedGpu, alice: Kernel) -> None
     itself, and the turn to the next one afterwards; what is in use stays as it is. Asked again, it
     has nothing, and needs no turn for that."""
     bob = shared.kernel("bob.ipynb")
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     long = bob.submit(gpu_cells.spin_until_interrupted(5))
     shared.await_holder("bob.ipynb")
     asked = submit(alice)
@@ -136,7 +136,7 @@ def test_why_it_does_not(shared: SharedGpu, alice: Kernel) -> None:
 def test_an_interrupt_ends_the_wait(shared: SharedGpu, alice: Kernel) -> None:
     """Nothing is given back, the place in the queue is gone, and the kernel works as before."""
     bob = shared.kernel("bob.ipynb")
-    shared.scheduler.client.change_settings({"quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     long = bob.submit(gpu_cells.spin_until_interrupted(5))
     shared.await_holder("bob.ipynb")
     asked = submit(alice)

@@ -118,7 +118,7 @@ def test_threads_in_one_turn_leave_their_own_entry(hook: Hook) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    entered.wait(30)
+    entered.wait(120)
     with shared:
         pass
     assert hook.told == ["began"]

@@ -17,7 +17,7 @@ from jupyter_gpushare.kubelet.plugin import Plugin, PluginOptions
 from tests.kubelet.fake_kubelet import FakeKubelet
 
 SEATS = 4
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 120.0
 
 
 class Node:

@@ -21,7 +21,7 @@ import grpc
 
 from jupyter_gpushare.kubelet.api import device_plugin_pb2 as api
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 120.0
 CHECKPOINT = "kubelet_internal_checkpoint"
 
 
@@ -105,7 +105,7 @@ class FakeKubelet:
         if self.is_forgetful:
             return api.Empty()
         channel = grpc.insecure_channel(f"unix:{self.directory / request.endpoint}")
-        grpc.channel_ready_future(channel).result(timeout=10)
+        grpc.channel_ready_future(channel).result(timeout=WAIT_S_MAX)
         plugin = Plugin(channel, request.endpoint)
         with self._changed:
             earlier = self.plugins.get(request.resource_name)
@@ -142,8 +142,12 @@ class FakeKubelet:
 
     def healthy(self, resource: str = "gpushare.jupyter.org/turn") -> int:
         """How many seats a pod could get now: `allocatable` of the node."""
+        return self.told(resource).count("Healthy")
+
+    def told(self, resource: str = "gpushare.jupyter.org/turn") -> list[str]:
+        """The health of each seat that it knows of."""
         plugin = self.plugins.get(resource)
-        return list(plugin.devices.values()).count("Healthy") if plugin else 0
+        return list(plugin.devices.values()) if plugin else []
 
     def wait_until(self, condition: Callable[[], bool], *, wait_s: float = WAIT_S_MAX) -> None:
         """Some conditions are not the kubelet's, so they are looked at every now and then."""

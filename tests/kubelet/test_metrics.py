@@ -12,12 +12,7 @@ import pytest
 from jupyter_gpushare.kubelet.metrics import Figures, rendered
 from tests.kubelet.conftest import SEATS, WAIT_S_MAX, Node
 from tests.kubelet.test_pods import allocatable, kubelet, listed
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.support.ports import free_port
 
 
 def asked(port: int, path: str = "/metrics") -> tuple[int, str]:
@@ -25,7 +20,7 @@ def asked(port: int, path: str = "/metrics") -> tuple[int, str]:
     end_s = time.monotonic() + WAIT_S_MAX
     while not _listens(port) and time.monotonic() < end_s:
         time.sleep(0.01)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S_MAX)
     connection.request("GET", path)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()

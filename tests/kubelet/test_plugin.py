@@ -143,6 +143,7 @@ def test_a_registration_without_effect(node: Node, monkeypatch: pytest.MonkeyPat
         kubelet.is_forgetful = True
         with node.plugin():
             kubelet.wait_until(lambda: len(kubelet.seen) >= 2)
+            monkeypatch.setattr(registration, "WATCH_S", WATCH_S)  # time to ask on a busy machine
             kubelet.is_forgetful = False
             kubelet.wait_for_seats(SEATS)
 
@@ -174,8 +175,7 @@ def test_a_scheduler_that_hangs_is_none(node: Node) -> None:
         hanging.bind(str(node.runtime_dir / "tenants" / "http.sock"))
         hanging.listen(64)
         with node.kubelet() as kubelet, node.plugin(unhealthy_after_s=AWAY_S):
-            kubelet.wait_for_seats(SEATS)
-            kubelet.wait_for_seats(0)
+            kubelet.wait_until(lambda: kubelet.told() == ["Unhealthy"] * SEATS)
 
 
 @pytest.mark.promise(

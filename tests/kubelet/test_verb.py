@@ -13,7 +13,7 @@ from jupyter_gpushare.cli.main import main
 from jupyter_gpushare.kernel.environment import library_path
 from tests.kubelet.conftest import SEATS, Node
 
-END_S_MAX = 60
+END_S_MAX = 120
 
 
 def command(node: Node, *flags: str) -> list[str]:

@@ -29,7 +29,7 @@ def test_workers_that_need_the_same_environment_make_it_once(
             installed.touch()
 
     def ask() -> bool:
-        begun.wait(10)
+        begun.wait(120)
         environments.shared_python("shared", ["something==1.0"])
         return installed.exists()
 

@@ -179,7 +179,8 @@ def test_single_bytes_do_not_put_the_deadline_off(impatient: SchedulerUnderTest)
     with impatient.joined() as slow:
         frame = encode(TurnRequested(request_id=2, cause="cuLaunchKernel"))
         for position in range(len(frame)):
-            slow.send_raw(frame[position : position + 1])
+            with contextlib.suppress(BrokenPipeError):  # it may be late at any byte
+                slow.send_raw(frame[position : position + 1])
             if slow.heard(Refused, within_s=DEADLINE_S / 4):
                 break
         assert not slow.heard(TurnGranted)
@@ -243,7 +244,7 @@ def test_a_client_killed_with_the_turn(scheduler: SchedulerUnderTest, mode: str)
             waiter.ask()
             waiter.expect(QueuePosition)
             holder.kill()
-            waiter.expect(TurnGranted, within_s=5)
+            waiter.expect(TurnGranted)
             if child:
                 os.kill(child, 0)  # it is still there, with the socket
     finally:
@@ -282,7 +283,7 @@ def test_a_client_that_does_not_answer_a_recall(scheduler: SchedulerUnderTest, p
         waiter.ask()
         if policy == "kill":
             waiter.expect(TurnGranted)
-            assert holder.wait(10) == -signal.SIGKILL
+            assert holder.wait(120) == -signal.SIGKILL
         else:
             scheduler.eventually(lambda s: s["devices"][0]["holders"][0]["overdue"])
             assert holder.poll() is None

@@ -104,7 +104,7 @@ async def granted_turn(directory: Path, begin: Beginning) -> Trace:
 
 
 def traced(directory: Path, begin: Beginning) -> list[str]:
-    return list(asyncio.run(asyncio.wait_for(granted_turn(directory, begin), 30)).files)
+    return list(asyncio.run(asyncio.wait_for(granted_turn(directory, begin), 120)).files)
 
 
 def told_way() -> list[str]:

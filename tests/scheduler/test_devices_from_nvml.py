@@ -51,7 +51,7 @@ def cuda_process(machine: SimulatedMachine, bytes_wanted: int, **extra: str) -> 
         yield
     finally:
         process.stdin.close()
-        process.wait(20)
+        process.wait(120)
         process.stdout.close()
 
 
@@ -134,7 +134,7 @@ def test_a_device_that_disappears(runtime: Path, tmp_path: Path) -> None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=True,
-                timeout=60,
+                timeout=120,
             )
             waiter.expect(TurnGranted)
             scheduler.eventually(lambda s: [d["lost"] for d in s["devices"]] == [True, False])

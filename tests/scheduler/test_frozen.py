@@ -23,7 +23,7 @@ from jupyter_gpushare.scheduler.service.frozen import (
 from tests.support.scheduler_process import SchedulerUnderTest
 
 PROC = Path("/proc")
-WAIT_S_MAX = 20.0
+WAIT_S_MAX = 60.0
 
 
 class Machine:

@@ -30,7 +30,7 @@ class Connection(http.client.HTTPConnection):
     """Raw HTTP over the socket, for requests that our own client would not send."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=10)
+        super().__init__("localhost", timeout=120)
         self._path = path
 
     def connect(self) -> None:

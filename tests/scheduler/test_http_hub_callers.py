@@ -24,7 +24,7 @@ from jupyter_gpushare.scheduler.identity.registrants import RegistrantWatch
 from jupyter_gpushare.scheduler.service.looks import Looks
 from tests.scheduler.test_other_users import Office
 
-WAIT_S_MAX = 10.0
+WAIT_S_MAX = 60.0
 
 
 class SlowHub:

@@ -158,7 +158,7 @@ def test_root_of_a_container(shared: SchedulerUnderTest, tmp_path: Path) -> None
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     uid, keys, files, answers, planted = json.loads(done.stdout)

@@ -112,7 +112,7 @@ async def test_a_message_ends_a_wait_that_holds_the_lock(
     scheduler: SchedulerUnderTest,
 ) -> None:
     """The kernel cannot hear the message: the thread that reads it needs the interpreter's lock."""
-    scheduler.client.change_settings({"quantum_s": 3600})
+    scheduler.client.change_settings({"idle_ms": 3_600_000, "quantum_s": 3600})
     for name, value in {**sim.env(), "GPUSHARE_LIBRARY": str(HOOK_LIBRARY)}.items():
         monkeypatch.setenv(name, value)
     write_kernelspec(jp_data_dir, "message", argv=ARGV, interrupt_mode="message")

@@ -29,7 +29,7 @@ from tests.support.paths import ROOT
 
 MESSAGE_BYTES_MAX = 1 << 18
 DESCRIPTORS_MAX = 16
-ANSWER_S_MAX = 60.0
+ANSWER_S_MAX = 120.0
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 """A fork takes no threads along."""
 ABOVE_ALL = 500

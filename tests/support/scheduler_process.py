@@ -120,9 +120,11 @@ class SchedulerUnderTest:
         return ScriptedClient(self.directory / HOOK_SOCKET)
 
     def joined(self, name: str = "notebook", **options: Any) -> ScriptedClient:
-        """A client of a new tenant, with a context on the test's device."""
+        """A client of a new tenant, with a context on the test's device. It says who it is as soon
+        as it has connected: for that there is a deadline."""
+        token = self.tenant(name).token
         client = self.connect()
-        client.join(self.tenant(name).token, **options)
+        client.join(token, **options)
         return client
 
     def eventually(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:

@@ -347,7 +347,7 @@ def test_a_free_waits_for_no_other_context(program: Session, where: str) -> None
     lines += ["    call('cuCtxSetCurrent', c_void_p(CONTEXT)); answers.append(free(a))"]
     lines += ["call('cuCtxSetCurrent', c_void_p(away)); s = stream_create(); flag = held(s)"]
     lines += ["call('cuCtxSetCurrent', c_void_p(CONTEXT)); a = take(8 * MIB)"]
-    lines += ["thread = threading.Thread(target=work)", "thread.start(); thread.join(20)"]
+    lines += ["thread = threading.Thread(target=work)", "thread.start(); thread.join(200)"]
     lines += [f"print(answers, {BUSY})", "flag.value = 1; thread.join()"]
     assert same_without_the_hook(program, *lines) == ["[0] True"]
 

@@ -14,7 +14,7 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 
-#define ROUNDS 1500
+#define ROUNDS 6000
 #define CHUNKS 64
 #define CHUNKS_OF_THREAD 8
 #define SECOND_NS ((uint64_t)1000000000)
@@ -154,6 +154,7 @@ static void *park_and_restore(void *host) {
             use(chunk);
             settle(chunk, CHUNK_RESIDENT, 1, NULL);
         }
+        sched_yield(); /* else it has a busy core for a whole time slice, and nobody frees */
     }
     return NULL;
 }

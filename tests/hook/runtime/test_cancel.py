@@ -46,13 +46,13 @@ def test_a_library_that_tries_another_way_hears_the_same(opened: Opened) -> None
     shell, client = opened()
     shell.say("1 current")
     shell.expect("1 current 0")
-    shell.say("0 spin d 1000")
+    for _ in range(2):  # the second call comes right after the first one, whoever runs when
+        shell.say("0 spin d 1000")
     client.expect(TurnRequested)
     client.cancel()
-    shell.expect(f"0 spin {CANCELLED}")
+    for _ in range(2):
+        shell.expect(f"0 spin {CANCELLED}")
     client.expect(RequestWithdrawn)
-    shell.say("0 spin d 1000")
-    shell.expect(f"0 spin {CANCELLED}")
     shell.say("1 spin d 1000")
     client.expect(TurnRequested)
     client.grant()

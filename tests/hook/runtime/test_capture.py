@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from jupyter_gpushare.protocol.messages import DropReason, TurnDropped, TurnRequested
-from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
 from tests.support.fake_scheduler import HookedClient
 from tests.support.sim import SimulatedMachine
 
@@ -17,7 +17,7 @@ Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 
 
-def until(holds: Callable[[], bool], *, within_s: float = 20) -> None:
+def until(holds: Callable[[], bool], *, within_s: float = ANSWER_S_MAX) -> None:
     ends_s = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < ends_s

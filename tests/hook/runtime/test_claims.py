@@ -27,7 +27,8 @@ from jupyter_gpushare.protocol.messages import (
 from tests.hook.runtime.mapping_program import opening
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold, wait_until
+from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold
+from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import ANSWER_S_MAX, UNLIMITED, FakeScheduler, HookedClient
 from tests.support.sim import SimulatedMachine
 
@@ -41,15 +42,18 @@ def opened(start: Start, scheduler: FakeScheduler, faults: str) -> MemoryShell:
 
 
 @pytest.mark.promise("The status tells resident, parked and...")
-def test_a_failed_allocation_is_no_longer_told(start: Start, scheduler: FakeScheduler) -> None:
+def test_a_failed_allocation_is_no_longer_told(
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
     """Its claim was told while it was being made, as any great allocation's is."""
-    faults = f"stall cuMemCreate nth=17 ms=300;fail cuMemCreate nth=20 result={REFUSED}"
+    faults = f"hold cuMemCreate nth=17 until=go;fail cuMemCreate nth=20 result={REFUSED}"
     memory = opened(start, scheduler, faults)
     memory.limit(HELD)
     memory.say(f"new 2 {CONTEXT}")
     memory.need(CONTEXT)
     memory.budget(2**40)
     memory.client.expect_memory(lambda report: report.bytes_allocated == HELD + CONTEXT)
+    Files(sim).make("go")
     assert memory.result("new") == REFUSED
     memory.client.expect_memory(lambda report: report.bytes_allocated == HELD)
 
@@ -88,13 +92,15 @@ def test_a_failed_claim_wakes_who_waits_for_its_room(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
     """One thread's claim fits and its call fails; another waits for the budget that this frees."""
-    faults = f"stall cuMemCreate nth=17 ms=500;fail cuMemCreate nth=20 result={REFUSED}"
-    memory = opened(start, scheduler, faults)
+    faults = f"hold cuMemCreate nth=17 until=go;fail cuMemCreate nth=20 result={REFUSED}"
+    memory, files = opened(start, scheduler, faults), Files(sim)
     memory.run("current", thread=1)
     memory.limit(HELD + CONTEXT)
     memory.say(f"new 2 {CONTEXT}")
-    wait_until(lambda: any("stall" in line for line in sim.happened()))  # it is being made
+    files.wait_for_held("go")  # it is being made
     memory.say(f"new 3 {8 * MIB}", thread=1)
+    memory.need(8 * MIB)
+    files.make("go")
     lines = sorted(memory.shell.expect("") for _ in range(2))
     assert lines == [f"0 new {REFUSED}", "1 new 0"]
 
@@ -107,14 +113,16 @@ def test_a_graph_is_made_ready_within_the_turn(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
     """A recall comes while a graph is instantiated: the turn goes back behind it, not before."""
-    memory = opened(start, scheduler, "stall cuGraphInstantiateWithFlags nth=1 ms=1000")
+    files = Files(sim)
+    memory = opened(start, scheduler, "hold cuGraphInstantiateWithFlags nth=1 until=go")
     assert memory.run("create 1") == 0
     assert memory.run("capture 1 2") == 0
     assert memory.run("spin 1 1000") == 0
     memory.say("end_capture 1")
-    wait_until(lambda: any("stall" in line for line in sim.happened()))
+    files.wait_for_held("go")
     memory.client.recall()
     assert memory.client.hears_none(TurnDropped, for_s=0.3)
+    files.make("go")
     assert memory.result("end_capture") == 0
     memory.client.expect(TurnDropped)
 

@@ -27,7 +27,7 @@ def test_a_forked_child_keeps_no_connection(start: Start, scheduler: FakeSchedul
     program.expect("launched")
     child = int(program.expect("child ").split()[1])
     program.signal(signal.SIGKILL)
-    client.wait_closed(within_s=5)
+    client.wait_closed()
     assert Path(f"/proc/{child}").exists()
     os.kill(child, signal.SIGKILL)
 
@@ -76,7 +76,7 @@ def test_forks_while_threads_launch_and_the_turn_is_recalled(
     ended = False
     while not ended:
         try:
-            client.expect(TurnRequested, within_s=10)
+            client.expect(TurnRequested)
             client.grant()
             client.recall_and_drop()
         except ClientGone:

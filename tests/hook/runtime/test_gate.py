@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from jupyter_gpushare.protocol.messages import (
     TurnDropped,
     TurnRequested,
 )
-from tests.hook.runtime.process import GpuProcess
-from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
+from tests.support.fake_scheduler import ClientGone, FakeScheduler, HookedClient
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine
 
@@ -36,6 +37,9 @@ Start = Callable[..., GpuProcess]
 
 MIB = 1 << 20
 MS = 1_000_000
+ASKED_MAX, TURNS_MAX = 20, 100
+SOON_MS = 160
+"""Four idle times of 40 ms: who asks within them has lost its turn too early."""
 
 
 @pytest.mark.promise("Direct linking reaches the wrappers...")
@@ -227,7 +231,7 @@ def test_the_last_context_takes_the_turn_with_it(start: Start, scheduler: FakeSc
     program.expect("launched")
     program.say("go")
     program.expect("released")
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + ANSWER_S_MAX
     while not (client.count(TurnDropped) and client.count(DeviceClosed)):
         client.read_more(until_s)
     assert program.finish() == 0
@@ -286,17 +290,24 @@ def test_a_thread_that_is_cancelled_inside_a_call_holds_nothing_up(
 
 def test_gaps_that_were_robbed_are_left_alone(opened: Opened) -> None:
     """A loop that asks again right after it lost its turn for idleness is given twice the time, and
-    twice again."""
+    twice again. On a busy machine it may come too late: then that was the first time."""
     shell, client = opened(idle_ms=40)
-    held_ms = []
-    for _ in range(3):
+    held_ms: list[float] = []
+    dropped_ns = 0
+    for _ in range(TURNS_MAX):
         shell.say("0 spin d 1000")
         client.expect(TurnRequested)
+        if time.monotonic_ns() - dropped_ns > SOON_MS * MS:
+            held_ms.clear()
         granted_s = time.monotonic()
         client.grant(waiters=1)
         shell.expect("0 spin 0")
-        assert client.expect(TurnDropped).reason is DropReason.IDLE
+        dropped = client.expect(TurnDropped)
+        assert dropped.reason is DropReason.IDLE
+        dropped_ns = dropped.drained_at_ns
         held_ms.append((time.monotonic() - granted_s) * 1000)
+        if len(held_ms) == 3:
+            break
     grain_ms = 1  # the hook counts whole milliseconds
     wanted_ms = (40, 80, 160)
     assert all(held >= ms - grain_ms for held, ms in zip(held_ms, wanted_ms, strict=True)), held_ms
@@ -331,30 +342,43 @@ def test_a_further_device_ends_the_turn_before_it_is_used(
 def test_a_process_that_only_uses_nvml_asks_for_the_tenants_numbers(
     scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
-    """nvmlDeviceGetMemoryInfo without CUDA: the scheduler's answer is what the program sees."""
-    program = subprocess.Popen(
+    """nvmlDeviceGetMemoryInfo without CUDA: the scheduler's answer is what the program sees. It is
+    given a second, so that it may have to be asked for again on a busy machine."""
+    wanted = [str(1000 * MIB), str(250 * MIB)]
+    with subprocess.Popen(
         [sys.executable, "-c", NVML_PROGRAM],
         env=sim.env(scheduler.env(hook=HOOK_LIBRARY)),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    client = scheduler.accept()
-    client.welcome()
-    device = client.expect(MemoryQueried).device
-    client.send(MemoryAnswered(device=device, bytes_total=1000 * MIB, bytes_used=250 * MIB))
-    output, _ = program.communicate(timeout=20)
-    assert output.split() == [str(1000 * MIB), str(250 * MIB)]
+    ) as program:
+        assert program.stdin and program.stdout
+        for _ in range(ASKED_MAX):
+            program.stdin.write("\n")
+            program.stdin.flush()
+            client = scheduler.accept()
+            with suppress(ClientGone):
+                client.welcome()
+                device = client.expect(MemoryQueried).device
+                answer = MemoryAnswered(device=device, bytes_total=1000 * MIB, bytes_used=250 * MIB)
+                client.send(answer)
+            said = program.stdout.readline().split()
+            if said == wanted:
+                break
+        program.stdin.close()
+    assert said == wanted
 
 
 NVML_PROGRAM = """
-import ctypes
+import ctypes, sys
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
 assert nvml.nvmlInit_v2() == 0
 device = ctypes.c_void_p()
 assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
 memory = (ctypes.c_ulonglong * 3)()
-assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
-print(memory[0], memory[2])
+while sys.stdin.readline():
+    assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+    print(memory[0], memory[2], flush=True)
 """
 
 

@@ -174,8 +174,8 @@ def test_a_scheduler_that_speaks_nonsense_loses_the_connection(
 def test_half_a_message_and_then_silence(opened: Opened, scheduler: FakeScheduler) -> None:
     """A frame that was begun has five seconds; then the hook connects anew."""
     shell, client = opened()
-    client.send_raw(encode(Contention(waiters=1, tenants=2))[:9])
     began_s = time.monotonic()
+    client.send_raw(encode(Contention(waiters=1, tenants=2))[:9])
     client.wait_closed()
     assert time.monotonic() - began_s > 4
     scheduler.accept().welcome()

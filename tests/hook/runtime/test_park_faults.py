@@ -21,7 +21,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnRequested,
 )
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
-from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.sim import GIB, SimulatedMachine
 
@@ -382,7 +382,7 @@ def resident_mib(process: GpuProcess) -> int:
     raise AssertionError("no VmRSS")
 
 
-def wait_until(holds: Callable[[], bool], *, within_s: float = 20) -> None:
+def wait_until(holds: Callable[[], bool], *, within_s: float = ANSWER_S_MAX) -> None:
     until_s = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < until_s, "it never came true"

@@ -15,7 +15,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnRequested,
 )
 from tests.hook.runtime.memory_shell import MIB
-from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
 from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.paths import HOOK_LIBRARY, ROOT
@@ -76,7 +76,7 @@ class TwoDevices:
     def say(self, statement: str) -> None:
         self.process.say(statement)
 
-    def hears(self, word: str, *, within_s: float = 30.0) -> str:
+    def hears(self, word: str, *, within_s: float = ANSWER_S_MAX) -> str:
         return self.process.expect(f"{word} ", within_s=within_s).removeprefix(f"{word} ")
 
     def grant(self, *budgets: int) -> None:

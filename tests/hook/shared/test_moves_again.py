@@ -186,7 +186,7 @@ def test_forks_keep_nothing(pair: Pair) -> None:
     the memory moves, though the child lives."""
     pair.give("a")
     pair.importer.do("import os, signal, time")
-    pair.importer.do("child = os.fork() or [time.sleep(60) for _ in (0,)] and os._exit(0)")
+    pair.importer.do("child = os.fork() or [time.sleep(600) for _ in (0,)] and os._exit(0)")
     assert pair.importer.ask("close_shared(a)") == 0
     eventually(lambda: moves(pair), "it moves again")
     pair.importer.do("os.kill(child, signal.SIGKILL)", "os.waitpid(child, 0)")

@@ -249,4 +249,4 @@ def test_the_policy_kill_of_a_scheduler_in_a_container(runtime: Path, hub_url: s
             waits.expect(TurnGranted)
     finally:
         scheduler.process.kill()
-        scheduler.process.wait(30)
+        scheduler.process.wait(120)
