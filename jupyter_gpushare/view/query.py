@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 ROWS_MAX = 100
 """Of one answer; the rest is behind `offset`."""
@@ -35,9 +35,6 @@ class Query:
     """Of events: the summary comes with each."""
     open: str = ""
     """Of events: the name of a node whose devices and tenants come with each."""
-
-    def first_page(self) -> Query:
-        return replace(self, offset=0)
 
 
 def query_of(arguments: Mapping[str, str]) -> Query:
