@@ -184,8 +184,9 @@ class PageHandler(Asked):
             self.set_header("Content-Type", "text/plain; charset=UTF-8")
             self.finish(NOT_BUILT)
             return
-        first = {**self.first_query(), "summary": "1"}
-        answer = answer_of_events(self.state.followers.sight_of(self.caller), query_of(first))
+        first = self.first_query()
+        query = query_of({**first, "summary": "1"})
+        answer = answer_of_events(self.state.followers.sight_of(self.caller), query)
         self.set_header("Content-Type", "text/html; charset=UTF-8")
         self.write(page_of(TEMPLATE.read_text(), first, answer))
 
