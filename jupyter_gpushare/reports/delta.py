@@ -6,7 +6,7 @@ new connection, or where the view asks for it, nothing is known and the report i
 A time that only passes is no news: of places and turns under way, the view knows since when they
 are. What tenants have had is told in steps of `STEP_S`, so that GPU-hours are never far behind.
 
-A report has `ROWS_MAX` new rows of tenants at most, and `BYTES_MAX` of rows. What is left goes into
+A report has `ROWS_MAX` new rows of tenants at most, and `BYTES_MAX` of rows of either kind. What is left goes into
 the next ones, where it was left off: the scheduler's loop is not kept long, however many there are.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.snapshot import (
@@ -41,7 +41,7 @@ from .format import (
 
 STEP_S: Seconds = 15.0
 ROWS_MAX = 400
-BYTES_MAX = 1 << 20
+BYTES_MAX = 512 << 10
 QUEUE_MAX = 512
 """Places of a device's queue, and holders, in its row."""
 GROUPS_MAX = 256
@@ -53,6 +53,7 @@ _ROW_BYTES = 600
 _PLACE_BYTES = 200
 _CHARACTER_BYTES = 12
 """Of a text in JSON, at most."""
+Thing = TypeVar("Thing", DeviceSnapshot, TenantSnapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ class Delta:
         self._rows: dict[str, tuple[TenantSnapshot, TenantRow]] = {}
         """What rows of tenants were made from: the core shows the same object while nothing of a
         tenant is new."""
-        self._left_at: str | None = None
-        """The tenant with which the next report goes on."""
+        self._left_at: dict[str, str | None] = {"devices": None, "tenants": None}
+        """With which row the next report goes on."""
         self.is_behind = False
         """The last report has left something out for the next one."""
         self.restart()
@@ -114,19 +115,17 @@ class Delta:
             self._known = _Known()
         snapshot, known = now.snapshot, self._known
         node = _bounded_node(now)
-        room = _Room()
-        self.is_behind = False
-        devices = self._devices(snapshot, room)
         report = Report(
             boot=self._boot,
             sequence=self._sequence,
             whole=self._is_whole,
             sent_at=sent_at,
             node=node if _is_other_node(known.node, node) else None,
-            devices=devices,
-            tenants=self._tenants(now, room),
+            devices=self._devices(snapshot),
+            tenants=self._tenants(now),
         )
         self._under_way = report, snapshot.at_s
+        self.is_behind = any(self._left_at.values())
         return report
 
     def seen(self, answer: Seen) -> None:
@@ -144,12 +143,13 @@ class Delta:
 
     # ---- rows ----
 
-    def _devices(self, snapshot: Snapshot, room: _Room) -> dict[str, DeviceRow | None]:
-        here = snapshot.devices[:DEVICES_MAX]
+    def _devices(self, snapshot: Snapshot) -> dict[str, DeviceRow | None]:
+        here, room = snapshot.devices[:DEVICES_MAX], _Room()
         rows: dict[str, DeviceRow | None] = _gone(self._known.devices, {each.id for each in here})
-        for device in here:
+        begin, self._left_at["devices"] = self._left_at["devices"], None
+        for device in _from(here, begin):
             if len(rows) >= DEVICES_MAX or not room.is_left:
-                self.is_behind = True
+                self._left_at["devices"] = device.id
                 break
             row, before = _device_row(device), self._known.devices.get(device.id)
             if before is None or _is_other_device(*before, row, snapshot.at_s):
@@ -157,16 +157,16 @@ class Delta:
                 room.take((len(row.holders) + len(row.queue)) * _PLACE_BYTES, row.name)
         return rows
 
-    def _tenants(self, now: Now, room: _Room) -> dict[str, TenantRow | None]:
-        here = now.snapshot.tenants[:TENANTS_MAX]
+    def _tenants(self, now: Now) -> dict[str, TenantRow | None]:
+        here, room = now.snapshot.tenants[:TENANTS_MAX], _Room()
         ids = {each.id for each in here}
         for name in [name for name in self._rows if name not in ids]:
             del self._rows[name]
         rows: dict[str, TenantRow | None] = _gone(self._known.tenants, ids)
-        begin, self._left_at = self._left_at, None
+        begin, self._left_at["tenants"] = self._left_at["tenants"], None
         for tenant in _from(here, begin):
             if len(rows) >= TENANTS_MAX or room.rows >= ROWS_MAX or not room.is_left:
-                self._left_at, self.is_behind = tenant.id, True
+                self._left_at["tenants"] = tenant.id
                 break
             row, before = self._row(tenant, now, room), self._known.tenants.get(tenant.id)
             if before is None or _is_other_tenant(before, row):
@@ -189,7 +189,7 @@ def is_news(report: Report) -> bool:
 
 
 class _Room:
-    """What one report may still have."""
+    """What one report may still have of a kind of rows."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -216,11 +216,11 @@ def _take(known: dict[str, Any], news: Mapping[str, Any]) -> None:
             known[name] = row
 
 
-def _from(tenants: Sequence[TenantSnapshot], begin: str | None) -> Iterator[TenantSnapshot]:
-    """All of them, the one that is named first; where it is gone, in their order."""
-    start = next((n for n, each in enumerate(tenants) if each.id == begin), 0) if begin else 0
-    yield from tenants[start:]
-    yield from tenants[:start]
+def _from(all_of_them: Sequence[Thing], begin: str | None) -> Iterator[Thing]:
+    """The one that is named comes first; where it is gone, they come in their order."""
+    start = next((n for n, each in enumerate(all_of_them) if each.id == begin), 0) if begin else 0
+    yield from all_of_them[start:]
+    yield from all_of_them[:start]
 
 
 def _text(text: str) -> str:
