@@ -44,15 +44,21 @@ class PluginProblems:
 def _sentences_in(path: Path) -> tuple[str, ...]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.getuid()):
-                return ()
-            said = json.loads(file.read(BYTES_MAX))
+    except OSError:
+        return ()
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.getuid()):
+            return ()
+        said = json.loads(os.read(fd, BYTES_MAX))
     except (OSError, ValueError, RecursionError):
         return ()
+    finally:
+        os.close(fd)
     problems = said.get("problems") if isinstance(said, dict) else None
-    return tuple(each for each in problems or () if isinstance(each, str))
+    if not isinstance(problems, list):
+        return ()
+    return tuple(each for each in problems if isinstance(each, str))
 
 
 def host_bytes_available(path: Path = _MEMORY) -> int:

@@ -133,13 +133,14 @@ def read_token(path: Path) -> str:
             f"The token file {path} cannot be read: {error.strerror}. Put the node's token there, "
             f"or correct --report-token-file."
         ) from error
-    with os.fdopen(fd, "rb") as file:
+    try:
         if problem := _problem_with(path, os.fstat(fd)):
             raise NoToken(problem)
-        try:
-            text = file.read(TOKEN_BYTES_MAX + 1).decode("ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            text = ""
+        text = os.read(fd, TOKEN_BYTES_MAX + 2).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    finally:
+        os.close(fd)
     if not text or len(text) > TOKEN_BYTES_MAX or any(not "!" <= each <= "~" for each in text):
         raise NoToken(
             f"{path} holds no token. Write the line there that `jupyter gpushare view token` has "
