@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tornado.web
 
@@ -66,7 +66,9 @@ class ViewHandler(tornado.web.RequestHandler):
     state: ViewState
     caller: Caller
     headers: Mapping[str, str] = DATA_HEADERS
-    takes_metrics_token = False
+    takes_metrics_token: ClassVar[bool] = False
+    for_browser: ClassVar[bool] = False
+    """A page: whoever has not logged in is led to the hub."""
 
     def initialize(self, state: ViewState) -> None:
         self.state = state
@@ -93,6 +95,10 @@ class ViewHandler(tornado.web.RequestHandler):
             self.caller = caller
 
     def nobody(self) -> None:
+        if self.for_browser:
+            query = f"?{self.request.query}" if self.request.query else ""
+            self.redirect(f"{self.state.prefix}login{query}")
+            return
         raise RequestRefused(
             HTTPStatus.FORBIDDEN,
             "Nobody has logged in here. Open the page of the view, or send a hub token in the "
@@ -126,13 +132,10 @@ class ViewHandler(tornado.web.RequestHandler):
 
 
 class PageHandler(ViewHandler):
-    """The page: whoever has not logged in is led to the hub."""
+    """The page."""
 
     headers = PAGE_HEADERS
-
-    def nobody(self) -> None:
-        query = f"?{self.request.query}" if self.request.query else ""
-        self.redirect(f"{self.state.prefix}login{query}")
+    for_browser = True
 
     async def get(self) -> None:
         page = STATIC / "index.html"
