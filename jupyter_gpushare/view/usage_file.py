@@ -341,5 +341,3 @@ def _rows(connection: sqlite3.Connection, question: Question) -> Iterable[Row]:
         "owner": question.owner,
     }
     return connection.execute(sql, values)
-
-

@@ -54,7 +54,9 @@ class Kept:
 
     def known(self) -> Known:
         counters = [(node, id, held) for (node, id), held in self.counters.items()]
-        return Known(until_wall_s=self.until_wall_s, nodes=[*self.nodes.values()], counters=counters)
+        return Known(
+            until_wall_s=self.until_wall_s, nodes=[*self.nodes.values()], counters=counters
+        )
 
     def seconds(self, **of: object) -> float:
         return sum(
