@@ -203,7 +203,7 @@ class _Sqlite:
         return self._connection
 
     def _give_up(self, error: Exception, wall_s: float) -> None:
-        """Where the file is damaged it goes aside; where it cannot be reached, it is tried again."""
+        """A damaged file goes aside. One that cannot be reached is tried again."""
         self.close()
         if isinstance(error, sqlite3.Error | OSError) and not _is_damaged(error):
             log.error("%s cannot be opened: %s. Look at its folder.", self._path, error)

@@ -312,7 +312,7 @@ def test_a_node_that_is_forgotten(bench: Bench) -> None:
         assert (kept.nodes, kept.counters) == ({}, {})
 
 
-# ---- at random ------------------------------------------------------------------------------------
+# ---- at random --------------------------------------------------------------------------------
 
 NODES = st.sampled_from("abc")
 OWNERS = {"alice": ("ml",), "bob": ("ml", "bio"), "carol": ()}
