@@ -17,7 +17,7 @@ node's: tenants that it takes away and brings again, and boots that it makes up,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,6 +39,11 @@ DOUBT_S = 3600.0
 SAID_FROM_S = 1.0
 LINES_MAX = 8192
 """Of a node and a day: owners, and groups of theirs."""
+
+
+GONE_S = 600.0
+GONE_MAX = 1024
+"""Counters of tenants that a node reports no more are kept for so long, and so many of them."""
 
 
 class Line(NamedTuple):
@@ -107,6 +112,8 @@ class _NodeCounters:
     counts: bool = True
     """False: its tenants count from what they say first."""
     tenants: dict[str, _Counter] = field(default_factory=dict)
+    gone: dict[str, float] = field(default_factory=dict)
+    """Of these, who is not reported any more, and since when."""
     touched: set[str] = field(default_factory=set)
     """Tenants whose counters the file does not know yet, or no more."""
     cleared: bool = False
@@ -184,7 +191,7 @@ class Usage:
         if known is None:
             known = self._nodes[node.name] = self._met(node, now_s, wall_s)
         elif known.boot != node.boot:
-            known.boot, known.tenants, known.touched = node.boot, {}, set()
+            known.boot, known.tenants, known.gone, known.touched = node.boot, {}, {}, set()
             known.cleared, known.counts = True, True
         self._looked_at.add(node.name)
         shares = list(_days(known.at_wall_s, wall_s))
@@ -204,10 +211,7 @@ class Usage:
                 longest_s = max(longest_s, counted_s)
                 self._add(known, shares, row, node, counted_s)
         known.used_to_s = used_to_s + longest_s / max(devices, 1)
-        if len(known.tenants) > len(node.tenants):
-            for tenant in known.tenants.keys() - node.tenants.keys():
-                del known.tenants[tenant]
-                known.touched.add(tenant)
+        _keep_gone(known, node.tenants.keys(), now_s)
         known.at_s, known.at_wall_s, known.devices = now_s, wall_s, len(node.devices)
         known.counts = True
         node.doubt = _doubt_of(known, now_s)
@@ -260,12 +264,28 @@ def _growth_of(known: _NodeCounters, tenant: str, row: TenantRow) -> float:
         counter = known.tenants[tenant] = _Counter(0.0 if known.counts else row.held_s)
         known.touched.add(tenant)
     counter.row = row
+    known.gone.pop(tenant, None)
     grown_s = row.held_s - counter.held_s
     if grown_s <= 0:
         return 0.0
     counter.held_s = row.held_s
     known.touched.add(tenant)
     return grown_s
+
+
+def _keep_gone(known: _NodeCounters, present: Set[str], now_s: float) -> None:
+    """A whole report may have come in pieces: a tenant that is in none of them yet comes back with
+    all that it has counted before."""
+    if len(known.tenants) == len(present):
+        return
+    for tenant in known.tenants.keys() - present:
+        known.gone.setdefault(tenant, now_s)
+        known.tenants[tenant].row = None
+    for tenant, since_s in list(known.gone.items()):
+        if now_s - since_s <= GONE_S and len(known.gone) <= GONE_MAX:
+            break
+        del known.gone[tenant], known.tenants[tenant]
+        known.touched.add(tenant)
 
 
 def _has_line(known: _NodeCounters, line: tuple[str, str]) -> bool:

@@ -15,6 +15,8 @@ from jupyter_gpushare.view.fleet import FORGET_S, Fleet
 from jupyter_gpushare.view.usage import (
     ACCOUNT,
     DAY_S,
+    GONE_MAX,
+    GONE_S,
     HUB,
     LINES_MAX,
     OTHERS,
@@ -87,6 +89,11 @@ class Bench:
             accounts_are_users=self._accounts_are_users,
         )
 
+    def starts_from_file(self) -> None:
+        """All that was counted is written before."""
+        self.counted()
+        self.starts()
+
     def takes(self, *nodes: Reporting) -> None:
         for node in nodes:
             node.reports(self.now_s)
@@ -148,6 +155,32 @@ def test_who_starts_anew_counts_nothing_twice(bench: Bench, restarts: str) -> No
     node.held({"t": node.tenants["t"].held_s + 5.0 if restarts != "scheduler" else 5.0})
     bench.takes(node)
     assert bench.counted(group="") == 65.0
+
+
+@pytest.mark.promise("GPU time is counted for owners...")
+def test_a_whole_report_that_comes_in_pieces(bench: Bench) -> None:
+    """A tenant that is in none of them yet is not a new one; one that stays away is forgotten."""
+    node = Reporting(bench.fleet, "a", now_s=0.0)
+    node.has(t=tenant(), u=tenant())
+    bench.takes(node)
+    bench.now_s = 60.0
+    node.held({"t": 60.0, "u": 0.5})
+    bench.takes(node)
+    node.connects(bench.now_s)
+    late = node.tenants.pop("t")
+    bench.takes(node)
+    bench.starts_from_file()
+    bench.now_s = 61.0
+    node.connects(bench.now_s)
+    bench.takes(node)
+    node.has(t=late)
+    bench.takes(node)
+    assert bench.counted(group="") == 60.5
+    del node.tenants["t"]
+    for bench.now_s in (62.0, 62.0 + GONE_S, 63.0 + GONE_S):
+        bench.takes(node)
+    bench.counted()
+    assert bench.kept.counters.keys() == {("a", "u")}
 
 
 def test_old_rows_are_not_of_the_new_boot(bench: Bench) -> None:
@@ -290,6 +323,18 @@ def test_too_many_owners(bench: Bench) -> None:
     assert bench.counted(group="") == pytest.approx(59 * 9 / 2)
     assert bench.counted(owner=OTHERS) > 0
     assert len(bench.kept.lines) == LINES_MAX + 1
+
+
+def test_tenants_that_come_and_go(bench: Bench) -> None:
+    """Not all of them are kept in mind."""
+    node = Reporting(bench.fleet, "a", now_s=0.0)
+    for second in range(20):
+        bench.now_s = float(second)
+        node.tenants = {}
+        node.has(**{f"t{second}-{n}": tenant() for n in range(200)})
+        bench.takes(node)
+    bench.counted()
+    assert len(bench.kept.counters) <= 200 + GONE_MAX
 
 
 def test_a_node_that_is_forgotten(bench: Bench) -> None:
