@@ -52,7 +52,7 @@ def busy_fleet() -> Fleet:
 
 
 @pytest.mark.promise(
-    "hub",
+    "view",
     "Prometheus reads of each node and device who holds, who waits and for how long, memory, and "
     "what is wrong; never a name of a user",
 )

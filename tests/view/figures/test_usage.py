@@ -111,7 +111,7 @@ def bench() -> Bench:
 
 
 @pytest.mark.promise(
-    "hub",
+    "view",
     "GPU time is counted for owners and their groups: each second once, over reconnects and "
     "restarts of schedulers and of the view",
 )
@@ -216,7 +216,7 @@ def test_what_nobody_has_watched_is_not_counted(bench: Bench) -> None:
 
 
 @pytest.mark.promise(
-    "hub",
+    "view",
     "A node that reports more GPU time than has passed is cut to what can be, and the page says so",
 )
 def test_a_node_that_lies(bench: Bench) -> None:
@@ -266,7 +266,7 @@ def test_a_counter_that_falls(bench: Bench) -> None:
 
 
 @pytest.mark.promise(
-    "hub", "Accounts of one name on two nodes are two owners, unless the admin says otherwise"
+    "view", "Accounts of one name on two nodes are two owners, unless the admin says otherwise"
 )
 def test_accounts_of_nodes() -> None:
     """The line names the node; `accounts_are_users` makes them the hub's."""

@@ -46,7 +46,7 @@ def test_what_cannot_be_asked(arguments: dict[str, str], sentence: str) -> None:
 
 
 @pytest.mark.promise(
-    "hub", "GPU-hours of owners and groups are a table that spreadsheets read, and never run"
+    "view", "GPU-hours of owners and groups are a table that spreadsheets read, and never run"
 )
 @given(st.text(), st.text())
 def test_every_name_is_read_back(name: str, node: str) -> None:
