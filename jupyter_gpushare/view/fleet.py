@@ -37,7 +37,7 @@ SKEW_S = 30.0
 """A clock that is further off than this is worth a sentence."""
 BOOTS_KEPT = 32
 CHARACTERS_MAX = MESSAGE_BYTES_MAX
-"""Of all rows of a node: they have to fit into one whole report, however many reports bring them."""
+"""Of all rows of a node: they have to fit into one whole report, however many bring them."""
 Row = TypeVar("Row")
 
 

@@ -1,4 +1,4 @@
-"""Rows and reports for tests: plain ones, and Hypothesis's strategies for any that a node may send."""
+"""Rows and reports for tests: plain ones, and strategies for any that a node may send."""
 
 from __future__ import annotations
 

@@ -28,8 +28,6 @@ from tests.reports.rows import (
     a_node,
     a_report,
     a_tenant,
-    devices,
-    tenants,
 )
 
 
@@ -60,8 +58,15 @@ def told() -> Told:
     return Told()
 
 
-ROWS = st.dictionaries(st.sampled_from("abcd"), st.none() | tenants, max_size=4)
-DEVICES = st.dictionaries(st.sampled_from("xyz"), st.none() | devices, max_size=3)
+few_tenants = st.builds(
+    a_tenant,
+    owner=st.sampled_from(["alice", "bob", "Zoë <b>"]),
+    groups=st.sampled_from([(), ("staff",)]),
+    turns=st.integers(0, 3),
+)
+few_devices = st.builds(a_device, name=st.sampled_from(["T4", "H100"]), lost=st.booleans())
+ROWS = st.dictionaries(st.sampled_from("abcd"), st.none() | few_tenants, max_size=4)
+DEVICES = st.dictionaries(st.sampled_from("xyz"), st.none() | few_devices, max_size=3)
 
 
 @pytest.mark.promise(
