@@ -83,6 +83,7 @@ def perform(arguments: argparse.Namespace) -> int:
         options_for,
         serve,
     )
+    from jupyter_gpushare.view.usage_file import UsageFileError
 
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     try:
@@ -91,7 +92,7 @@ def perform(arguments: argparse.Namespace) -> int:
             make_private_dir(options.data_dir)
         callers = hub_callers(os.environ)
         asyncio.run(serve(options, callers))
-    except (HubUnavailable, ViewError) as error:
+    except (HubUnavailable, UsageFileError, ViewError) as error:
         raise UsageError(str(error)) from error
     return os.EX_OK
 

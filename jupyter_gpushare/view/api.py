@@ -17,6 +17,7 @@ import tornado.web
 from .callers import Caller, CallerRefused, Callers, MetricsToken
 from .fleet import Fleet
 from .headers import DATA_HEADERS, PAGE_HEADERS
+from .metrics import Counters
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class ViewState:
     wall_s: Callable[[], float]
     data_dir: Path | None = None
     """Where a part may keep what outlives a restart; None: nowhere."""
+    counters: Counters = field(default_factory=Counters)
+    """What Prometheus reads of the view itself."""
     metrics_token: MetricsToken = field(default_factory=lambda: MetricsToken(None))
     listeners: list[Listener] = field(default_factory=list)
     """Each is told the names of the nodes that have changed, ten times a second at most."""

@@ -10,12 +10,12 @@ import tornado.web
 
 from jupyter_gpushare.reports.format import MESSAGE_BYTES_MAX
 
-from . import api
+from . import api, figures
 from .api import API, NotFoundHandler, Route, ViewState
 from .receiver import Receiver, ReportsHandler
 
 PING_S = 15.0
-PARTS: tuple[Callable[[ViewState], list[Route]], ...] = (api.routes,)
+PARTS: tuple[Callable[[ViewState], list[Route]], ...] = (api.routes, figures.routes)
 """A part of the view gives its routes by such a function; the first pattern that fits counts."""
 
 

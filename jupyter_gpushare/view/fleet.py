@@ -68,6 +68,13 @@ class Node:
     """When a scheduler last came under this name that another had taken."""
     fault: str = ""
     """Why its last message could not be believed; empty: it could."""
+    doubt: str = ""
+    """What the view does not believe of its figures (`usage.py`); empty: nothing."""
+    reports: int = 0
+    """How many were taken, and how many messages were refused, since this view began."""
+    refused: int = 0
+    restarts: int = 0
+    """Of its scheduler, that this view has seen."""
     characters: int = 0
     """Of its rows (`characters_of`)."""
     passed: tuple[bool, bool] = (False, False)
@@ -108,6 +115,7 @@ class Fleet:
             )
         if node.boot and node.boot != hello.boot:
             node.earlier_boots.append(node.boot)
+            node.restarts += 1
         node.boot, node.sequence, node.connected, node.heard_s = hello.boot, -1, True, now_s
         return Seen(sequence=-1, again=True)
 
@@ -127,6 +135,7 @@ class Fleet:
         self._take(node, report, now_s)
         node.sequence, node.heard_s, node.fault = report.sequence, now_s, ""
         node.skew_s = report.sent_at - wall_s
+        node.reports += 1
         self.changed.add(name)
         return Seen(sequence=report.sequence)
 
@@ -134,6 +143,7 @@ class Fleet:
         """A message of this node's was refused; what it said before stays."""
         node = self._node(name, now_s)
         node.fault = str(error)
+        node.refused += 1
         self.changed.add(name)
 
     def gone(self, name: str, boot: str, *, now_s: float) -> None:

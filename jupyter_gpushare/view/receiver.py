@@ -30,6 +30,7 @@ from jupyter_gpushare.reports.format import (
 from .credentials import Credentials, NodeRefused
 from .fleet import Fleet, OlderBoot
 from .headers import DATA_HEADERS
+from .metrics import Counters
 from .pace import Pace
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,9 @@ class Receiver:
         clock_s: Callable[[], float],
         wall_s: Callable[[], float],
         hello_s_max: float = HELLO_S_MAX,
+        counters: Counters | None = None,
     ) -> None:
+        self.counters = counters or Counters()
         self.hello_s_max = hello_s_max
         self._fleet = fleet
         self._credentials = credentials
@@ -207,6 +210,7 @@ class ReportsHandler(WebSocketHandler):
         self.token = token or ""
 
     def _refuse(self, refused: NodeRefused) -> None:
+        self._receiver.counters.refused_nodes += 1
         self.set_status(refused.status)
         if refused.status == HTTPStatus.UNAUTHORIZED:
             self.set_header("WWW-Authenticate", "Bearer")

@@ -120,7 +120,11 @@ class View:
             metrics_token=MetricsToken(options.metrics_token_file),
         )
         self.receiver = Receiver(
-            self.fleet, credentials, clock_s=self.state.clock_s, wall_s=self.state.wall_s
+            self.fleet,
+            credentials,
+            clock_s=self.state.clock_s,
+            wall_s=self.state.wall_s,
+            counters=self.state.counters,
         )
         self.port = options.port
         self.report_port = options.report_port
