@@ -182,9 +182,7 @@ def text_of(message: Message) -> str:
 
 def pieces_of(report: Report) -> Iterator[str]:
     """Its text, a row at a time: a thread that others wait for need not make all of it at once."""
-    head = {
-        each: _plain(getattr(report, each)) for each in _names_of(Report) if each not in _ROWS
-    }
+    head = {each: _plain(getattr(report, each)) for each in _names_of(Report) if each not in _ROWS}
     yield _json({"type": _NAMES[Report], **head})[:-1]
     for name in _ROWS:
         yield f',"{name}":{{'
