@@ -91,7 +91,8 @@ def perform(arguments: argparse.Namespace) -> int:
     )
     from jupyter_gpushare.view.usage_file import UsageFileError
 
-    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
+    logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT)
+    logging.getLogger("jupyter_gpushare").setLevel(logging.INFO)
     try:
         options = options_for(arguments, os.environ)
         if options.data_dir is not None:
