@@ -11,9 +11,9 @@ What comes from a node is believed of that node alone, and only within the bound
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -162,21 +162,54 @@ _TYPES: dict[str, type[Hello] | type[Report] | type[Seen]] = {
 _NAMES = {message: name for name, message in _TYPES.items()}
 
 
+def characters_of(row: DeviceRow | TenantRow) -> int:
+    """About as many as the row has in a message. No row of few characters takes much memory."""
+    if isinstance(row, TenantRow):
+        texts: tuple[str, ...] = (row.name, row.owner, row.kind, row.state, row.runs_as, row.why)
+        return 200 + sum(len(each) + 3 for each in (*texts, *row.groups, *row.devices))
+    places = sum(len(each.tenant) + 60 for each in (*row.holders, *row.queue))
+    return 150 + len(row.name) + len(row.mode) + places
+
+
 # ---- written ----------------------------------------------------------------------------------
 
 
 def text_of(message: Message) -> str:
-    return json.dumps({"type": _NAMES[type(message)], **_plain(message)}, separators=(",", ":"))
+    if isinstance(message, Report):
+        return "".join(pieces_of(message))
+    return _json({"type": _NAMES[type(message)], **_plain(message)})
+
+
+def pieces_of(report: Report) -> Iterator[str]:
+    """Its text, a row at a time: a thread that others wait for need not make all of it at once."""
+    head = {each: _plain(getattr(report, each)) for each in _names_of(Report) if each not in _ROWS}
+    yield _json({"type": _NAMES[Report], **head})[:-1]
+    for name in _ROWS:
+        yield f',"{name}":{{'
+        rows: Mapping[str, Any] = getattr(report, name)
+        for number, (key, row) in enumerate(rows.items()):
+            yield f"{',' if number else ''}{_json(key)}:{_json(_plain(row))}"
+        yield "}"
+    yield "}"
+
+
+_ROWS = ("devices", "tenants")
+_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@functools.cache
+def _names_of(row: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(row))
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
-    return value
+    return {name: _plain(getattr(value, name)) for name in _names_of(type(value))}
 
 
 # ---- read -------------------------------------------------------------------------------------
@@ -216,10 +249,17 @@ Read = Callable[[Any, str], Any]
 Row = TypeVar("Row")
 
 
+def printable(text: str) -> str:
+    """As it may stand in a row, once it is short enough."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
         raise _unreadable(f"{where} is no text of at most {TEXT_CHARACTERS_MAX} characters")
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value)
+    return printable(value)
 
 
 def _integer(value: Any, where: str) -> int:
@@ -229,7 +269,7 @@ def _integer(value: Any, where: str) -> int:
 
 
 def _number(value: Any, where: str) -> float:
-    if type(value) not in (int, float) or not (math.isfinite(value) and 0 <= value < NUMBER_MAX):
+    if type(value) not in (int, float) or not 0 <= value < NUMBER_MAX:
         raise _unreadable(f"{where} is no number of seconds")
     return float(value)
 

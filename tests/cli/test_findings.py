@@ -15,6 +15,7 @@ from jupyter_gpushare.cli.checkup import findings as findings_module
 from jupyter_gpushare.cli.checkup import host_memory
 from jupyter_gpushare.cli.checkup import jobs as jobs_module
 from jupyter_gpushare.cli.checkup import node as node_module
+from jupyter_gpushare.cli.checkup import reports as reports_module
 from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts, HubFacts, SchedulerFacts
 from jupyter_gpushare.cli.checkup.findings import Finding, Level, exit_status, findings
 from tests.cli.machines import (
@@ -63,8 +64,25 @@ def frozen_kernel(*, holds: bool) -> dict[str, Any]:
     }
 
 
+VIEW = "wss://hub/services/gpushare-view/api/v1/reports"
+
+
+def reporting(*, ok: bool) -> dict[str, Any]:
+    """A status of a scheduler that reports to a view, or would like to."""
+    why = "" if ok else "The view does not know this node's token. Make one."
+    reports = {"to": VIEW, "ok": ok, "since": 1_000_000_000, "why": why}
+    return status(scheduler={**status()["scheduler"], "reports": reports})
+
+
 WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
     ("library", "library", {"missing": "It is not there. Reinstall."}, PROBLEM, "not there"),
+    (
+        "reports",
+        "scheduler",
+        {"status": reporting(ok=False)},
+        WARNING,
+        "does not know this node's token. Nothing is reported since 2001-09-0",
+    ),
     (
         "library",
         "library",
@@ -249,6 +267,14 @@ def test_each_fault_is_found_alone(
     assert finding.what != finding.remedy
 
 
+def test_a_view_that_is_told_is_named() -> None:
+    """A scheduler without a view says nothing of one."""
+    found = findings(machine_with("scheduler", status=reporting(ok=True)))
+    (reports,) = [each for each in found if each.check == "reports"]
+    assert reports.level is Level.OK and VIEW in reports.what
+    assert not [each for each in findings(HEALTHY) if each.check == "reports"]
+
+
 @pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
 def test_a_scheduler_without_notebooks_disturbs_nobody() -> None:
     """The server that started it is gone; it ends by itself."""
@@ -292,7 +318,8 @@ def test_parked_memory_hides_no_stranger() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [findings_module, finding_module, host_memory, jobs_module, node_module]
+    "module",
+    [findings_module, finding_module, host_memory, jobs_module, node_module, reports_module],
 )
 def test_the_checks_are_pure(module: ModuleType) -> None:
     """What is judged was gathered before: what judges imports nothing that looks for itself."""
@@ -302,7 +329,13 @@ def test_the_checks_are_pure(module: ModuleType) -> None:
     } | {name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names}
     pure = {"__future__", "enum", "collections.abc", "dataclasses", "typing"}
     ours = {"jupyter_gpushare.kernel.elf_versions", "facts", "finding", "host_memory", "jobs"}
-    ours |= {"node", "jupyter_gpushare.kubelet.pods", "jupyter_gpushare.kubelet.seats"}
+    ours |= {
+        "node",
+        "reports",
+        "text",
+        "jupyter_gpushare.kubelet.pods",
+        "jupyter_gpushare.kubelet.seats",
+    }
     assert imported - pure <= ours
 
 

@@ -16,6 +16,7 @@ from .finding import warning as _warning
 from .host_memory import check_host_memory
 from .jobs import check_job, who_starts_it, who_updates_it
 from .node import check_node
+from .reports import check_reports
 
 PROVISIONER = "gpushare-provisioner"
 _DISTRIBUTION_DEFAULT = "local-provisioner"
@@ -484,4 +485,5 @@ CHECKS: tuple[Check, ...] = (
     check_frozen,
     check_host_memory,
     check_node,
+    check_reports,
 )
