@@ -127,7 +127,11 @@ def test_what_changes_is_followed(view: Standin, opened: Open) -> None:
     shows(row(page, "gpu-04"), "zoe: new.ipynb")
     shows(row(page, "gpu-12"), "1 of 1 free")
     shows(page.locator("#totals"), "7")
-    view.ahead_s += SILENT_S + 1
+
+    def long_ago(fleet: Fleet, now_s: float) -> None:
+        fleet.nodes["gpu-12"].heard_s -= SILENT_S
+
+    view.do(long_ago)
     shows(row(page, "gpu-12"), "silent for")
 
 
@@ -238,10 +242,10 @@ def test_a_lost_connection_is_told(view: Standin, opened: Open) -> None:
     page = opened()
     status = page.locator("#connection")
     shows(status, "live")
-    view.stop_listening()
+    view.stop()
     shows(status, "Connection lost at ")
+    view.start()
     view.do(lambda fleet, now_s: reports(fleet, "gpu-20", {"d": device()}, {}, now_s=now_s))
-    view.listen_again()
     shows(status, "live")
     row(page, "gpu-20").wait_for()
 
@@ -251,8 +255,8 @@ def test_a_login_that_has_ended_is_told(view: Standin, opened: Open) -> None:
     page = opened()
     shows(page.locator("#connection"), "live")
     view.caller = None
-    view.stop_listening()
-    view.listen_again()
+    view.stop()
+    view.start()
     shows(page.locator("#connection"), "Your login has ended. Load the page again.")
 
 

@@ -8,7 +8,9 @@ const RETRY_MS_MAX = 30000;
 export type Connection = 'live' | 'lost' | 'refused';
 
 export class Feed {
+  /** `_probe` is an address that tells why there are no answers. */
   constructor(
+    private readonly _probe: string,
     private readonly _onAnswer: (answer: unknown) => void,
     private readonly _onConnection: (connection: Connection, message: string) => void
   ) {}
@@ -54,7 +56,7 @@ export class Feed {
     const url = this._url;
     let message = '';
     try {
-      const answer = await fetch('api/v1/summary', { redirect: 'manual' });
+      const answer = await fetch(this._probe, { redirect: 'manual' });
       const isOut = answer.type === 'opaqueredirect' || [401, 403].includes(answer.status);
       message = isOut ? 'Your login has ended. Load the page again.' : '';
     } catch {

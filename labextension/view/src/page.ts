@@ -25,7 +25,12 @@ const SORTS = {
 };
 
 class Page {
-  constructor(asked: Partial<IAsked>, first: IAnswer) {
+  /** `xsrf` shows the hub that it is this page that asks. */
+  constructor(
+    asked: Partial<IAsked>,
+    first: IAnswer,
+    private readonly _xsrf: string
+  ) {
     this._asked = {
       show: 'nodes',
       find: '',
@@ -44,6 +49,7 @@ class Page {
     this._mine = new TenantsTable('Your notebooks', ['node', 'had']);
     byId('mine-table').append(this._mine.root);
     this._feed = new Feed(
+      `api/v1/summary?${new URLSearchParams({ _xsrf: this._xsrf }).toString()}`,
       answer => {
         this._show(answer as IAnswer);
       },
@@ -126,6 +132,7 @@ class Page {
   private _follow(): void {
     const asked = argumentsOf(this._asked);
     asked.set('summary', '1');
+    asked.set('_xsrf', this._xsrf);
     this._feed.follow(`api/v1/events?${asked.toString()}`);
     for (const tab of byId('tabs').querySelectorAll<HTMLElement>('[data-show]')) {
       tab.setAttribute('aria-pressed', String(tab.dataset['show'] === this._asked.show));
@@ -276,5 +283,9 @@ function link(href: string, text: string): HTMLElement {
   return make('a', { text, attributes: { href } });
 }
 
-const first = JSON.parse(byId('first').textContent) as { asked: Partial<IAsked>; answer: IAnswer };
-new Page(first.asked, first.answer);
+const first = JSON.parse(byId('first').textContent) as {
+  asked: Partial<IAsked>;
+  answer: IAnswer;
+  xsrf: string;
+};
+new Page(first.asked, first.answer, first.xsrf);
