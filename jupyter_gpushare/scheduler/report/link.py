@@ -6,12 +6,15 @@ nothing that was not asked for is read."""
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.iostream import StreamClosedError
+from tornado.netutil import Resolver
 from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError
 from tornado.websocket import (
     WebSocketClientConnection,
@@ -20,6 +23,7 @@ from tornado.websocket import (
     websocket_connect,
 )
 
+from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 from jupyter_gpushare.reports.format import ReportError, Seen, message_of, printable
 
 from .standing import Failure
@@ -57,6 +61,18 @@ _ENDINGS = {
 }
 
 
+class NamesOnTheSide(Resolver):
+    """A name server that does not answer keeps neither the loop waiting nor the process."""
+
+    async def resolve(
+        self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[tuple[int, Any]]:
+        found = await on_daemon_thread(
+            lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM), name="view-address"
+        )
+        return [(each_family, address) for each_family, _, _, _, address in found]
+
+
 class Link:
     """Open when `connected` has returned. `woken` is called when it has ended."""
 
@@ -83,6 +99,7 @@ class Link:
                 ping_interval=PING_S,
                 ping_timeout=PING_S,
                 max_message_size=ANSWER_BYTES_MAX,
+                resolver=NamesOnTheSide(),
             )
         except Exception as error:
             raise self._cannot_open(error) from error

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 from jupyter_gpushare.reports.delta import Delta, Now, OutOfOrder, is_news
 from jupyter_gpushare.reports.format import (
     HEARTBEAT_S,
@@ -101,7 +102,7 @@ class Reporter:
             token = read_token(self._options.token_file)
         except NoToken as error:
             raise Failure("token", str(error)) from error
-        tls = await asyncio.to_thread(tls_of, self._options)
+        tls = await on_daemon_thread(lambda: tls_of(self._options), name="view-authority")
         link = Link(self._options.url, woken=self._news.set)
         try:
             await link.connect(token, tls)

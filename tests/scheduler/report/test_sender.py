@@ -9,6 +9,7 @@ import random
 import shutil
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -102,6 +103,7 @@ def test_reports(tmp_path: Path) -> None:
             desk = Desk(view, tmp_path)
             async with desk.reporting():
                 await desk.eventually(lambda: view.node.tenants["a"].name == "notebook a")
+                await desk.eventually(lambda: desk.reporter.as_json()["ok"])
                 assert desk.reporter.as_json() | {"since": 0} == {
                     "to": url_of(view.url),
                     "ok": True,
@@ -148,7 +150,7 @@ def test_a_view_that_comes_back(tmp_path: Path) -> None:
         desk = Desk(view, tmp_path, heartbeat_s=1000.0)
         async with desk.reporting():
             with view:
-                await desk.eventually(lambda: view.node.tenants)
+                await desk.eventually(lambda: desk.reporter.as_json()["ok"])
                 boot = view.hellos[0].boot
             await desk.eventually(lambda: not desk.reporter.as_json()["ok"])
             assert "connects again" in desk.why or "cannot be reached" in desk.why
@@ -315,6 +317,29 @@ def test_a_mistake_of_ours_ends_nothing(tmp_path: Path) -> None:
                 await desk.eventually(lambda: view.node.tenants)
 
     play(story)
+
+
+def test_a_name_server_that_hangs_keeps_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the loop nor the end of the process."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> Any:
+        asked.set()
+        answered.wait(60)
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(link.socket, "getaddrinfo", hangs)
+
+    async def story() -> None:
+        desk = Desk(ViewStandIn(), tmp_path)
+        async with desk.reporting():
+            await desk.eventually(asked.is_set)
+
+    play(story)
+    assert not answered.is_set()
+    answered.set()
 
 
 # ---- TLS ----
