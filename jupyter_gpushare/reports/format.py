@@ -174,9 +174,7 @@ def text_of(message: Message) -> str:
 
 def pieces_of(report: Report) -> Iterator[str]:
     """Its text, a row at a time: a thread that others wait for need not make all of it at once."""
-    head = {
-        each: _plain(getattr(report, each)) for each in _names_of(Report) if each not in _ROWS
-    }
+    head = {each: _plain(getattr(report, each)) for each in _names_of(Report) if each not in _ROWS}
     yield _json({"type": _NAMES[Report], **head})[:-1]
     for name in _ROWS:
         yield f',"{name}":{{'
@@ -192,7 +190,7 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @functools.cache
-def _names_of(row: type[Any]) -> tuple[str, ...]:
+def _names_of(row: Any) -> tuple[str, ...]:
     return tuple(each.name for each in dataclasses.fields(row))
 
 
@@ -203,7 +201,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
-    return {name: _plain(getattr(value, name)) for name in _names_of(type(value))}
+    row: Any = type(value)
+    return {name: _plain(getattr(value, name)) for name in _names_of(row)}
 
 
 # ---- read -------------------------------------------------------------------------------------

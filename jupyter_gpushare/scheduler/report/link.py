@@ -1,7 +1,7 @@
 """One WebSocket to the view: a message out, its answer back, and a sentence on why it ended.
 
-Whatever the view sends, it costs this process little: an answer is short or the connection ends, and
-nothing that was not asked for is read."""
+Whatever the view sends, it costs this process little: an answer is short or the connection ends,
+and nothing that was not asked for is read."""
 
 from __future__ import annotations
 

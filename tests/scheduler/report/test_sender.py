@@ -353,9 +353,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     openssl = shutil.which("openssl")
     assert openssl, "the tests of TLS need the program openssl"
     subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=view", "-addext", "subjectAltName=IP:127.0.0.1"]
-        + ["-keyout", str(folder / "key.pem"), "-out", str(path)],
+        [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=view", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(folder / "key.pem"), "-out", str(path)),
+        ],
         check=True,
         capture_output=True,
     )
@@ -423,4 +425,3 @@ def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 3
     standing.failed(Failure("a", "Wrong."), 31.0 + QUIET_S)
     assert len(caplog.records) == 4
-
