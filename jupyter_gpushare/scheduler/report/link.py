@@ -35,7 +35,11 @@ PING_S = 20.0
 _REASON_CHARACTERS_MAX = 200
 UNREADABLE, OLDER_BOOT, TOO_MUCH = 4400, 4409, 4429
 """With these codes the view ends a WebSocket."""
-_REFUSALS = {
+_REFUSED = (
+    "What answers at {url} says {code} and opens no connection. It is asked again; look into its "
+    "log, and whether --report-to leads to the view."
+)
+_REFUSALS: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: (
         "The view at {url} does not know this node's token. Make one with `jupyter gpushare view "
         "token` where the view runs, and write it into the file of --report-token-file."
@@ -45,6 +49,10 @@ _REFUSALS = {
     ),
     HTTPStatus.NOT_FOUND: "There is no view at {url}. Correct --report-to.",
 }
+_REFUSED_POD = (
+    "The view at {url} does not know this pod's token. Start the view with --kubernetes and with the "
+    "service account of this pod in --service-account, and look into its log."
+)
 _ENDINGS = {
     UNREADABLE: (
         "The view at {url} cannot believe what this node reports ({reason}). Use one version of "
@@ -74,10 +82,12 @@ class NamesOnTheSide(Resolver):
 
 
 class Link:
-    """Open when `connected` has returned. `woken` is called when it has ended."""
+    """Open when `connect` has returned. `woken` is called when it has ended. `in_pod`: the token
+    is one of Kubernetes."""
 
-    def __init__(self, url: str, woken: Callable[[], None]) -> None:
+    def __init__(self, url: str, woken: Callable[[], None], *, in_pod: bool = False) -> None:
         self._url = url
+        self._in_pod = in_pod
         self._woken = woken
         self._connection: WebSocketClientConnection | None = None
         self._answer: asyncio.Future[str | bytes] | None = None
@@ -208,10 +218,7 @@ class Link:
         )
 
     def _refused(self, code: int) -> Failure:
-        words = _REFUSALS.get(HTTPStatus(code)) if code in HTTPStatus._value2member_map_ else None
-        if words is None:
-            words = (
-                "What answers at {url} says {code} and opens no connection. It is asked again; "
-                "look into its log, and whether --report-to leads to the view."
-            )
+        words = _REFUSALS.get(code, _REFUSED)
+        if self._in_pod and code == HTTPStatus.UNAUTHORIZED:
+            words = _REFUSED_POD
         return Failure(f"refused {code}", words.format(url=self._url, code=code))

@@ -103,7 +103,8 @@ class Reporter:
         except NoToken as error:
             raise Failure("token", str(error)) from error
         tls = await on_daemon_thread(lambda: tls_of(self._options), name="view-authority")
-        link = Link(self._options.url, woken=self._news.set)
+        in_pod = self._options.platform == "kubernetes"
+        link = Link(self._options.url, self._news.set, in_pod=in_pod)
         try:
             await link.connect(token, tls)
             await link.ask(text_of(self._hello))

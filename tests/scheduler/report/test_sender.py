@@ -40,13 +40,15 @@ from tests.support.view_stand_in import TOKEN, ViewStandIn, token_file
 class Desk:
     """A node whose state the test changes, and its reporter."""
 
-    def __init__(self, view: ViewStandIn, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, view: ViewStandIn, folder: Path, *, platform: str = "", **options: Any
+    ) -> None:
         self.view = view
         self.token_file = token_file(folder)
         self.state = now(device(), tenant())
         ca_file = options.pop("ca_file", None)
         self.reporter = Reporter(
-            ReportOptions(url_of(view.url), self.token_file, ca_file),
+            ReportOptions(url_of(view.url), self.token_file, ca_file, platform),
             looks=Looks(self._snapshot, share=0.5),
             now=lambda look: replace(self.state, snapshot=look.snapshot),
             version="1",
@@ -240,6 +242,19 @@ def test_a_view_that_refuses(
     play(story)
     assert caplog.text.count(words) == 1
     assert TOKEN not in caplog.text
+
+
+def test_a_pod_whose_token_is_refused(tmp_path: Path) -> None:
+    """Nobody can make it another one: the view has to be told of its service account."""
+
+    async def story() -> None:
+        with ViewStandIn() as view:
+            view.status = 401
+            desk = Desk(view, tmp_path, platform="kubernetes")
+            async with desk.reporting():
+                await desk.eventually(lambda: "--service-account, and look" in desk.why)
+
+    play(story)
 
 
 @pytest.mark.promise(
