@@ -117,5 +117,7 @@ def _device(device: DeviceSnapshot) -> dict[str, Any]:
         "name": device.name,
         "mode": device.mode,
         "bytes_contexts": device.bytes_contexts,
-        "holders": [{"tenant": each.tenant, "frozen": each.frozen} for each in device.holders],
+        "holders": [
+            {"tenant": each.tenant, "frozen": each.frozen} for each in device.holders
+        ],
     }

@@ -103,8 +103,8 @@ def test_what_belongs_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
-    "A node's token is read from a file that nobody else may read, or from a mount of Kubernetes",
+    "scheduler", "A node's token is read from a file that nobody else may read, or from a mount of "
+    "Kubernetes"
 )
 def test_a_private_file(tmp_path: Path) -> None:
     """Its one line."""
@@ -181,14 +181,10 @@ def test_flags_are_checked_at_the_start(tmp_path: Path) -> None:
         return done.returncode, done.stderr.strip()
 
     to = "--report-to=https://hub/services/gpushare-view/"
-    assert checked(
-        to, f"--report-token-file={token_file(tmp_path)}", "--report-platform=slurm"
-    ) == (
+    assert checked(to, f"--report-token-file={token_file(tmp_path)}", "--report-platform=slurm") == (
         0,
         "",
     )
     status, said = checked(to, f"--report-token-file={tmp_path / 'missing'}")
     assert status == 1
-    assert said.startswith(
-        f"jupyter-gpushare: The token file {tmp_path / 'missing'} cannot be read"
-    )
+    assert said.startswith(f"jupyter-gpushare: The token file {tmp_path / 'missing'} cannot be read")

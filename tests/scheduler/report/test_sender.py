@@ -398,3 +398,4 @@ def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.records) == 3
     standing.failed(Failure("a", "Wrong."), 31.0 + QUIET_S)
     assert len(caplog.records) == 4
+
