@@ -84,6 +84,15 @@ def test_the_plugin_decides_apart_from_what_it_does() -> None:
         assert not imported(PACKAGE / "kubelet" / name) & outside, name
 
 
+@pytest.mark.promise("Each room of the code uses...")
+def test_what_is_reported_is_decided_apart_from_sending_it() -> None:
+    """What a report says is known without a clock, a socket or the scheduler's process."""
+    for name in ("format", "delta", "problems", "waits"):
+        path = PACKAGE / "reports" / f"{name}.py"
+        assert not imported(path) & {"time", "datetime", "asyncio", "socket", "os", "random"}, path
+        assert ours(imported(path)) <= {"core", "reports"}, path
+
+
 @pytest.mark.promise("The core is pure, and keeps...")
 def test_core_reads_no_clock() -> None:
     """Time is an argument of the core: nobody in it can read one."""

@@ -104,7 +104,9 @@ class Plugin:
         log.info("serving %d seats of this node", self._options.seats)
         if not await self._serve_metrics():
             return 1
-        watching = [asyncio.ensure_future(each) for each in (self._look(), self._ask(), self._tell())]
+        watching = [
+            asyncio.ensure_future(each) for each in (self._look(), self._ask(), self._tell())
+        ]
         try:
             ended = asyncio.ensure_future(self._ending.wait())
             await asyncio.wait([ended, *watching], return_when=asyncio.FIRST_COMPLETED)

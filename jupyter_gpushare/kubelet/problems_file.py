@@ -22,7 +22,9 @@ CHARACTERS_MAX = 400
 
 def write_problems(runtime_dir: Path, mistakes: Iterable[Mistake]) -> None:
     """The worst ones. Raises OSError."""
-    told = [f"{each.what} {each.remedy}"[:CHARACTERS_MAX] for each in islice(mistakes, SENTENCES_MAX)]
+    told = [
+        f"{each.what} {each.remedy}"[:CHARACTERS_MAX] for each in islice(mistakes, SENTENCES_MAX)
+    ]
     path = runtime_dir / PLUGIN_PROBLEMS
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)

@@ -200,7 +200,7 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @functools.cache
-def _names_of(row: type[Any]) -> tuple[str, ...]:
+def _names_of(row: Any) -> tuple[str, ...]:
     return tuple(each.name for each in dataclasses.fields(row))
 
 
@@ -211,7 +211,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
-    return {name: _plain(getattr(value, name)) for name in _names_of(type(value))}
+    row: Any = type(value)
+    return {name: _plain(getattr(value, name)) for name in _names_of(row)}
 
 
 # ---- read -------------------------------------------------------------------------------------

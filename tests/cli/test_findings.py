@@ -329,7 +329,13 @@ def test_the_checks_are_pure(module: ModuleType) -> None:
     } | {name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names}
     pure = {"__future__", "enum", "collections.abc", "dataclasses", "typing"}
     ours = {"jupyter_gpushare.kernel.elf_versions", "facts", "finding", "host_memory", "jobs"}
-    ours |= {"node", "reports", "text", "jupyter_gpushare.kubelet.pods", "jupyter_gpushare.kubelet.seats"}
+    ours |= {
+        "node",
+        "reports",
+        "text",
+        "jupyter_gpushare.kubelet.pods",
+        "jupyter_gpushare.kubelet.seats",
+    }
     assert imported - pure <= ours
 
 

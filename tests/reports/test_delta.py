@@ -106,9 +106,7 @@ def waiter(name: str, waited_s: float = 0.0) -> WaiterSnapshot:
     return WaiterSnapshot(tenant=TenantId(name), name=name, waited_s=waited_s)
 
 
-def now(
-    *things: DeviceSnapshot | TenantSnapshot, at_s: float = 0.0, node: NodeRow = NODE
-) -> Now:
+def now(*things: DeviceSnapshot | TenantSnapshot, at_s: float = 0.0, node: NodeRow = NODE) -> Now:
     snapshot = Snapshot(
         at_s=at_s,
         recovering=False,
@@ -248,9 +246,7 @@ def test_a_little_memory_of_the_host_is_no_news() -> None:
     assert is_news(pair.report(now(node=replace(NODE, waits=Waits(sum_s=1.0)))))
 
 
-@pytest.mark.promise(
-    "scheduler", "Tenants of which nothing is new cost a report next to nothing"
-)
+@pytest.mark.promise("scheduler", "Tenants of which nothing is new cost a report next to nothing")
 def test_rows_of_the_same_object_are_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The core shows the same object while nothing of a tenant is new."""
     made: list[str] = []

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import tornado.httpserver
 import tornado.web
@@ -33,8 +34,8 @@ MUCH = "x" * (10 << 20)
 
 class ViewStandIn:
     """Runs from `with` to its end; a second `with` is the view that was started again. `fault` is
-    one of: silent, nonsense, much (10 MB for an answer), page (10 MB instead of a WebSocket), order,
-    4400, 4409, hang up."""
+    one of: silent, nonsense, much (10 MB for an answer), page (10 MB instead of a WebSocket),
+    chatter, order, hang up, 4400, 4409, 4429. `status` is an answer in place of a WebSocket."""
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.port = free_port()
@@ -103,7 +104,7 @@ class ViewStandIn:
 
 
 class _Reports(tornado.websocket.WebSocketHandler):
-    open_ones: set[_Reports] = set()
+    open_ones: ClassVar[set[_Reports]] = set()
 
     def initialize(self, view: ViewStandIn) -> None:
         self.view = view

@@ -1,4 +1,4 @@
-"""What is reported of a look at the state: the parts that the core does not know, or not in words."""
+"""What is reported of a look at the state, with what the core does not know, or not in words."""
 
 from __future__ import annotations
 
@@ -117,7 +117,5 @@ def _device(device: DeviceSnapshot) -> dict[str, Any]:
         "name": device.name,
         "mode": device.mode,
         "bytes_contexts": device.bytes_contexts,
-        "holders": [
-            {"tenant": each.tenant, "frozen": each.frozen} for each in device.holders
-        ],
+        "holders": [{"tenant": each.tenant, "frozen": each.frozen} for each in device.holders],
     }
