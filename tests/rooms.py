@@ -66,6 +66,7 @@ PYTHON_ROOMS = (
     "scheduler.report",
     "scheduler.http",
     "scheduler",
+    "view",
     "kernel",
     "kubelet.api",
     "kubelet",

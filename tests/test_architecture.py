@@ -93,6 +93,32 @@ def test_what_is_reported_is_decided_apart_from_sending_it() -> None:
         assert ours(imported(path)) <= {"core", "reports"}, path
 
 
+@pytest.mark.promise("Each room of the code uses...")
+def test_the_view_decides_apart_from_what_it_does() -> None:
+    """What is reported, what is believed and who may see what: without a clock or a socket."""
+    outside = {"time", "datetime", "asyncio", "socket", "os", "logging", "tornado", "sqlite3"}
+    files = {
+        "reports": ("delta", "format", "waits"),
+        "view": ("advice", "caller", "cut", "fleet", "glance", "pace", "query", "usage"),
+    }
+    for room, names in files.items():
+        for name in names:
+            found = imported(PACKAGE / room / f"{name}.py")
+            assert not {each.split(".")[0] for each in found} & outside, name
+            assert ours(found) <= {"core", "reports", "view"}, name
+
+
+@pytest.mark.promise("Each room of the code uses...")
+def test_one_file_of_the_view_knows_the_hubs_package() -> None:
+    """Nodes and tests without JupyterHub use all the others."""
+    knowing = [
+        path.name
+        for path in modules(PACKAGE / "view")
+        if any(name.split(".")[0] == "jupyterhub" for name in imported(path))
+    ]
+    assert knowing == ["oauth.py"]
+
+
 @pytest.mark.promise("The core is pure, and keeps...")
 def test_core_reads_no_clock() -> None:
     """Time is an argument of the core: nobody in it can read one."""

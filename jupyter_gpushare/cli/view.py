@@ -65,6 +65,12 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="with --kubernetes: what nodes' tokens are made for (default: %(default)s)",
     )
+    parser.add_argument(
+        "--accounts-are-users",
+        action="store_true",
+        help="an account of a node is the hub's user of the same name, on all nodes: users see the "
+        "notebooks of their accounts (default: administrators alone do)",
+    )
     add("--data-dir", "DIR", "where the use of GPUs is kept over restarts (default: nowhere)")
     add("--metrics-token-file", "FILE", "a token with which Prometheus may read the metrics")
     add("--report-port", "PORT", "serve nodes alone at this port too, by TLS", int)
@@ -85,7 +91,8 @@ def perform(arguments: argparse.Namespace) -> int:
     )
     from jupyter_gpushare.view.usage_file import UsageFileError
 
-    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
+    logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT)
+    logging.getLogger("jupyter_gpushare").setLevel(logging.INFO)
     try:
         options = options_for(arguments, os.environ)
         if options.data_dir is not None:

@@ -13,6 +13,7 @@ are.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -46,6 +47,8 @@ BYTES_MAX = 512 << 10
 QUEUE_MAX = 512
 """Places of a device's queue, and holders, in its row."""
 GROUPS_MAX = 256
+GROUPS_CHARACTERS_MAX = 2048
+"""Of all groups of a row: the view bounds what it keeps of a node."""
 PROBLEMS_MAX = 64
 _SAME_MOMENT_S: Seconds = 0.5
 _HOST_SHARE = 1 / 16
@@ -224,6 +227,13 @@ def _from(all_of_them: Sequence[Thing], begin: str | None) -> Iterator[Thing]:
     yield from all_of_them[:start]
 
 
+def _groups(names: Sequence[str]) -> tuple[str, ...]:
+    """As many whole names as there is space for."""
+    cut = [_text(each) for each in names[:GROUPS_MAX]]
+    ends = itertools.accumulate(map(len, cut))
+    return tuple(each for each, end in zip(cut, ends, strict=True) if end <= GROUPS_CHARACTERS_MAX)
+
+
 def _text(text: str) -> str:
     return printable(text[:TEXT_CHARACTERS_MAX])
 
@@ -285,7 +295,7 @@ def _tenant_row(tenant: TenantSnapshot, whose: Whose) -> TenantRow:
     return TenantRow(
         name=_text(tenant.name),
         owner=_text(whose.owner),
-        groups=tuple(_text(each) for each in whose.groups[:GROUPS_MAX]),
+        groups=_groups(whose.groups),
         kind=_text(tenant.kind),
         state=tenant.state,
         runs_as=tenant.runs_as,

@@ -3,19 +3,20 @@ view adds its routes."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tornado.web
 
+from . import pages
 from .callers import Caller, CallerRefused, Callers, MetricsToken
 from .fleet import Fleet
+from .follow import Followers
 from .headers import DATA_HEADERS, PAGE_HEADERS
 from .metrics import Counters
 
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 
 API = "api/v1"
 OPENAPI = Path(__file__).with_name("openapi.yaml")
-STATIC = Path(__file__).with_name("static")
 ALLOWED_METHODS = ("GET", "HEAD")
 Route = tuple[Any, ...]
 Listener = Callable[[set[str]], None]
@@ -40,6 +40,8 @@ class ViewState:
     clock_s: Callable[[], float]
     """Monotonic: the `now_s` of the fleet."""
     wall_s: Callable[[], float]
+    accounts_are_users: bool = False
+    """Whether an account of a node is the hub's user of its name."""
     data_dir: Path | None = None
     """Where a part may keep what outlives a restart; None: nowhere."""
     counters: Counters = field(default_factory=Counters)
@@ -49,6 +51,14 @@ class ViewState:
     """Each is told the names of the nodes that have changed, ten times a second at most."""
     closers: list[Callable[[], None]] = field(default_factory=list)
     """Called when the view ends: streams to end, files to close."""
+
+    followers: Followers = field(init=False)
+    """Of the page's answers."""
+
+    def __post_init__(self) -> None:
+        self.followers = Followers(
+            self.fleet, self.clock_s, accounts_are_users=self.accounts_are_users
+        )
 
     def url(self, route: str) -> str:
         """The pattern of a route that is given without the prefix, such as `api/v1/nodes`."""
@@ -64,19 +74,21 @@ class RequestRefused(Exception):
 
 
 class ViewHandler(tornado.web.RequestHandler):
-    """An answer for programs, scripts and the page's own requests. Routes give it `state`."""
+    """An answer for a caller who is known. Routes give it `state`, if its class has none."""
 
     state: ViewState
     caller: Caller
-    headers: Mapping[str, str] = DATA_HEADERS
-    takes_metrics_token = False
+    takes_metrics_token: ClassVar[bool] = False
+    for_browser: ClassVar[bool] = False
+    """A page: whoever has not logged in is led to the hub."""
 
-    def initialize(self, state: ViewState) -> None:
-        self.state = state
+    def initialize(self, state: ViewState | None = None) -> None:
+        if state is not None:
+            self.state = state
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
-        for name, value in self.headers.items():
+        for name, value in (PAGE_HEADERS if self.for_browser else DATA_HEADERS).items():
             self.set_header(name, value)
 
     async def prepare(self) -> None:
@@ -92,10 +104,16 @@ class ViewHandler(tornado.web.RequestHandler):
         caller = await self.state.callers.caller(self)
         if caller is None:
             self.nobody()
-        else:
-            self.caller = caller
+            return
+        self.caller = caller
+        if self.for_browser:
+            _ = self.xsrf_token  # its cookie: the page sends it with what it asks
 
     def nobody(self) -> None:
+        if self.for_browser:
+            query = f"?{self.request.query}" if self.request.query else ""
+            self.redirect(f"{self.state.prefix}login{query}")
+            return
         raise RequestRefused(
             HTTPStatus.FORBIDDEN,
             "Nobody has logged in here. Open the page of the view, or send a hub token in the "
@@ -111,55 +129,17 @@ class ViewHandler(tornado.web.RequestHandler):
                 "gpushare-admin.",
             )
 
-    def answer(self, found: object) -> None:
-        self.set_header("Content-Type", "application/json; charset=UTF-8")
-        self.finish(json.dumps(found, separators=(",", ":")))
-
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         status, message = _said(status_code, kwargs.get("exc_info", (None, None))[1])
         self.set_status(status)
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             self.set_header("Retry-After", "1")
-        self.answer({"message": message})
+        self.finish({"message": message})
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """A request's mistake is the caller's affair; a traceback is kept for ours."""
         if not isinstance(value, RequestRefused | CallerRefused | tornado.web.HTTPError):
             log.error("%s %s failed", self.request.method, self.request.path, exc_info=value)
-
-
-class PageHandler(ViewHandler):
-    """The page: whoever has not logged in is led to the hub."""
-
-    headers = PAGE_HEADERS
-
-    def nobody(self) -> None:
-        query = f"?{self.request.query}" if self.request.query else ""
-        self.redirect(f"{self.state.prefix}login{query}")
-
-    async def get(self) -> None:
-        page = STATIC / "index.html"
-        if not page.is_file():
-            raise RequestRefused(
-                HTTPStatus.NOT_FOUND,
-                "This installation has no page of the view. Install jupyter-gpushare from a wheel, "
-                "or ask api/v1/nodes.",
-            )
-        _ = self.xsrf_token  # its cookie: the page sends it with what it asks
-        self.set_header("Content-Type", "text/html; charset=UTF-8")
-        self.finish(page.read_bytes())
-
-
-class StaticHandler(tornado.web.StaticFileHandler):
-    """The page's scripts and styles: the same for everybody, and no secret."""
-
-    def set_extra_headers(self, path: str) -> None:
-        for name, value in DATA_HEADERS.items():
-            self.set_header(name, value)
-        self.set_header("Cache-Control", "no-cache")
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        self.finish({"message": f"{HTTPStatus(status_code).phrase}. Open the page of the view."})
 
 
 class OpenApiHandler(ViewHandler):
@@ -181,9 +161,10 @@ class NotFoundHandler(ViewHandler):
 
 def routes(state: ViewState) -> list[Route]:
     arguments = {"state": state}
+    state.listeners.append(state.followers.tell)
+    state.closers.append(state.followers.end)
     return [
-        (state.url(""), PageHandler, arguments),
-        (state.url("static/(.*)"), StaticHandler, {"path": str(STATIC)}),
+        *((state.url(route), *rest) for route, *rest in pages.routes(state, ViewHandler)),
         (state.url(f"{API}/openapi.yaml"), OpenApiHandler, arguments),
         *state.callers.routes(state.prefix),
     ]

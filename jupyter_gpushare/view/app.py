@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 import tornado.web
@@ -30,7 +31,9 @@ def make_reports_app(state: ViewState, receiver: Receiver) -> tornado.web.Applic
 
 
 def _reports(state: ViewState, receiver: Receiver) -> Route:
-    return (state.url(f"{API}/reports"), ReportsHandler, {"receiver": receiver})
+    """Also at the root: a scheduler on the same machine need not know the hub's prefix."""
+    pattern = f"(?:{re.escape(state.prefix)}|/){API}/reports"
+    return (pattern, ReportsHandler, {"receiver": receiver})
 
 
 def _application(rules: list[Route], state: ViewState) -> tornado.web.Application:

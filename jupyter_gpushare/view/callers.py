@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,17 +13,11 @@ from tornado.web import RequestHandler
 
 from jupyter_gpushare.hub.auth import HubError, HubTokens, token_of
 
+from .caller import Caller as Caller
+
 log = logging.getLogger(__name__)
 
 METRICS_TOKEN_CHARACTERS_MAX = 4096
-
-
-@dataclass(frozen=True)
-class Caller:
-    """`is_admin`: may see everything, by the scope `custom:gpushare:admin`."""
-
-    name: str
-    is_admin: bool
 
 
 class CallerRefused(Exception):

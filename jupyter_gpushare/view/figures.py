@@ -131,7 +131,12 @@ def routes(state: ViewState) -> list[Route]:
 
 
 def _counting(state: ViewState, path: Path) -> UsageFile:
-    usage = UsageFile(path, now_s=state.clock_s(), wall_clock=state.wall_s)
+    usage = UsageFile(
+        path,
+        now_s=state.clock_s(),
+        wall_clock=state.wall_s,
+        accounts_are_users=state.accounts_are_users,
+    )
 
     def note(changed: set[str]) -> None:
         usage.note(state.fleet, changed, now_s=state.clock_s())

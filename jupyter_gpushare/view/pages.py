@@ -25,6 +25,7 @@ from .cut import (
     answer_of_tenants,
 )
 from .follow import Followers, TooManyFollowers
+from .headers import DATA_HEADERS
 from .query import Query, QueryError, query_of
 
 STATIC = Path(__file__).resolve().parent / "static"
@@ -35,14 +36,6 @@ NOT_BUILT = (
     "The page of this view has not been built. Install a wheel of jupyter-gpushare, or run "
     "`make panel` in the checkout."
 )
-SECURITY = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
-    ),
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 class State(Protocol):
@@ -80,12 +73,6 @@ class Asked(RequestHandler):
     state: ClassVar[State]
     caller: Caller
     for_browser: ClassVar[bool] = False
-
-    def set_default_headers(self) -> None:
-        super().set_default_headers()
-        for name, value in SECURITY.items():
-            self.set_header(name, value)
-        self.set_header("Cache-Control", "no-store")
 
     def query(self) -> Query:
         return query_of(
@@ -205,10 +192,16 @@ class PageHandler(Asked):
 class StaticHandler(StaticFileHandler):
     """Scripts and styles, the same for everybody."""
 
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        for name, value in DATA_HEADERS.items():
+            self.set_header(name, value)
+
     def set_extra_headers(self, path: str) -> None:
         self.set_header("Cache-Control", "no-cache")
-        for name, value in SECURITY.items():
-            self.set_header(name, value)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        self.finish({"message": f"{HTTPStatus(status_code).phrase}. Open the page of the view."})
 
 
 def page_of(template: str, asked: dict[str, str], answer: dict[str, Any]) -> str:

@@ -58,6 +58,7 @@ class ViewOptions:
     kubernetes: bool = False
     audience: str = AUDIENCE
     service_accounts: tuple[str, ...] = ()
+    accounts_are_users: bool = False
     data_dir: Path | None = None
     metrics_token_file: Path | None = None
     report_port: int = 0
@@ -116,6 +117,7 @@ class View:
             prefix=options.prefix,
             clock_s=time.monotonic,
             wall_s=time.time,
+            accounts_are_users=options.accounts_are_users,
             data_dir=options.data_dir,
             metrics_token=MetricsToken(options.metrics_token_file),
         )
@@ -282,6 +284,7 @@ def options_for(arguments: Any, environ: Mapping[str, str]) -> ViewOptions:
         kubernetes=arguments.kubernetes,
         audience=arguments.audience,
         service_accounts=tuple(arguments.service_account or ()),
+        accounts_are_users=arguments.accounts_are_users,
         data_dir=arguments.data_dir,
         metrics_token_file=arguments.metrics_token_file,
         report_port=arguments.report_port or 0,

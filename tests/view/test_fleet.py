@@ -253,7 +253,7 @@ def test_rows_that_grow(told: Told) -> None:
         for number in range(1, TENANTS_MAX):
             told.report(a_report(number, tenants={str(number): a_tenant(groups=groups)}))
     assert node.characters <= fleet_module.CHARACTERS_MAX
-    assert len(node.tenants) < 50
+    assert len(node.tenants) < 200
 
 
 def test_another_format(told: Told) -> None:
