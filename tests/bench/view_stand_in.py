@@ -1,14 +1,13 @@
-"""What a checkout may lack of the view: the handlers of its page, where the application has none,
-and the page itself, where it has not been built. The benchmark says so (`page` in its result)."""
+"""The view's page, where it has not been built: a table without a design, of the same answers. The
+benchmark says so (`page` in its result)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from jupyter_gpushare.view import app, pages
+from jupyter_gpushare.view import pages
 from jupyter_gpushare.view.api import Route, ViewHandler, ViewState
-from jupyter_gpushare.view.follow import Followers
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>stand-in</title>
 <table id="rows"></table><script>
@@ -30,12 +29,9 @@ def page_is_built() -> bool:
 
 def missing_parts() -> tuple[Callable[[ViewState], list[Route]], ...]:
     """They go before all others."""
-    parts: list[Callable[[ViewState], list[Route]]] = []
-    if not page_is_built():
-        parts.append(lambda state: [(state.url(""), _StandIn, {"state": state})])
-    if not any(part.__module__ == pages.__name__ for part in app.PARTS):
-        parts.append(_pages)
-    return tuple(parts)
+    if page_is_built():
+        return ()
+    return (lambda state: [(state.url(""), _StandIn, {"state": state})],)
 
 
 class _StandIn(ViewHandler):
@@ -43,19 +39,3 @@ class _StandIn(ViewHandler):
 
     async def get(self) -> None:
         self.finish(_PAGE)
-
-
-def _pages(state: ViewState) -> list[Route]:
-    shared: Any = state
-    shared.followers = Followers(state.fleet, state.clock_s)
-    state.listeners.append(shared.followers.tell)
-
-    class Base(ViewHandler):
-        def initialize(self) -> None:  # type: ignore[override]
-            """`state` is the class's."""
-
-    return [
-        (state.url(pattern), *rest)
-        for pattern, *rest in pages.routes(shared, Base)  # type: ignore[arg-type]
-        if not pattern.startswith("static/")
-    ]
