@@ -365,7 +365,7 @@ def _state(node: Node, now_s: float) -> str:
 
 
 def _problems(node: Node, glance: Glance, now_s: float) -> list[str]:
-    told = [node.fault] if node.fault else []
+    told = [each for each in (node.fault, node.doubt) if each]
     if node.is_in_conflict(now_s):
         told.append(
             "Two schedulers report under this name. Give each node a credential of its own."
