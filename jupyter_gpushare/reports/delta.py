@@ -6,8 +6,9 @@ new connection, or where the view asks for it, nothing is known and the report i
 A time that only passes is no news: of places and turns under way, the view knows since when they
 are. What tenants have had is told in steps of `STEP_S`, so that GPU-hours are never far behind.
 
-A report has `ROWS_MAX` new rows of tenants at most, and `BYTES_MAX` of rows of either kind. What is left goes into
-the next ones, where it was left off: the scheduler's loop is not kept long, however many there are.
+A report has `ROWS_MAX` new rows of tenants at most, and `BYTES_MAX` of rows of either kind. The
+next one goes on where it was left off: the scheduler's loop is not kept long, however many there
+are.
 """
 
 from __future__ import annotations
@@ -255,8 +256,8 @@ def _left_out(snapshot: Snapshot) -> Iterator[str]:
             )
     if any(max(len(each.holders), len(each.queue)) > QUEUE_MAX for each in snapshot.devices):
         yield (
-            f"More than {QUEUE_MAX} notebooks wait for a device of this node, and the first "
-            f"{QUEUE_MAX} of them are shown here. See `jupyter gpushare queue` there for the others."
+            f"More than {QUEUE_MAX} notebooks wait for a device of this node, and the first of "
+            f"them are shown here. See `jupyter gpushare queue` there for the others."
         )
 
 

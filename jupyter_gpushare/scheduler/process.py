@@ -382,7 +382,8 @@ class SchedulerProcess:
             now_s = self._loop.time()
             self._timeline.note(move, self._label_of, now_s)
             self._past_waits.note(move, self._label_of, now_s)
-            self._waits.note(move, now_s)
+            if self._reporter:
+                self._waits.note(move, now_s)
 
     def _label_of(self, tenant: TenantId, name: str, owner: str) -> Label:
         record = self._tenants.get(tenant)

@@ -33,7 +33,10 @@ class Exposition:
     def __init__(self, state: ViewState) -> None:
         self._clock_s = state.clock_s
         self._collector = FleetCollector(
-            state.fleet, state.counters, lambda: (state.clock_s(), state.wall_s())
+            state.fleet,
+            state.counters,
+            lambda: (state.clock_s(), state.wall_s()),
+            lambda: len(state.followers),
         )
         self._thread = ThreadPoolExecutor(1, "view-metrics")
         self._lock = asyncio.Lock()

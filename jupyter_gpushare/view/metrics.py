@@ -38,8 +38,6 @@ class Counters:
 
     refused_nodes: int = 0
     """Connections of nodes whose credential is unknown, or that may not report."""
-    followers: int = 0
-    """Pages that are told of changes now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +189,17 @@ NAMES = (
 
 
 class FleetCollector(Collector):
-    """`clocks` gives the monotonic time of the view and the seconds since 1970."""
+    """`clocks` gives the monotonic time of the view and the seconds since 1970; `followers` counts
+    the pages that are told of changes now."""
 
     def __init__(
         self,
         fleet: Fleet,
         counters: Counters,
         clocks: Callable[[], tuple[float, float]],
+        followers: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._followers = followers
         self._fleet = fleet
         self._counters = counters
         self._clocks = clocks
@@ -235,7 +236,7 @@ class FleetCollector(Collector):
         yield GaugeMetricFamily(
             "gpushare_view_followers",
             "Pages that are told of changes.",
-            value=self._counters.followers,
+            value=self._followers(),
         )
 
 

@@ -4,11 +4,13 @@ a thread of its own. `fault` makes it answer badly."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import tornado.httpserver
 import tornado.web
@@ -33,8 +35,9 @@ MUCH = "x" * (10 << 20)
 
 class ViewStandIn:
     """Runs from `with` to its end; a second `with` is the view that was started again. `fault` is
-    one of: silent, nonsense, much (10 MB for an answer), page (10 MB instead of a WebSocket), order,
-    4400, 4409, hang up."""
+    one of: silent, nonsense, much (10 MB for an answer), page (10 MB instead of a WebSocket),
+    chatter, pings, order, hang up, 4400, 4409, 4429. `status` is answered in place of a WebSocket.
+    """
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.port = free_port()
@@ -103,7 +106,7 @@ class ViewStandIn:
 
 
 class _Reports(tornado.websocket.WebSocketHandler):
-    open_ones: set[_Reports] = set()
+    open_ones: ClassVar[set[_Reports]] = set()
 
     def initialize(self, view: ViewStandIn) -> None:
         self.view = view
@@ -171,6 +174,11 @@ class _Reports(tornado.websocket.WebSocketHandler):
                 for _ in range(1000):
                     if self.ws_connection is not None and not self.ws_connection.is_closing():
                         self.say('{"type":"seen","sequence":0}')
+            case "pings":
+                for _ in range(5000):
+                    if self.ws_connection is not None and not self.ws_connection.is_closing():
+                        with contextlib.suppress(tornado.websocket.WebSocketClosedError):
+                            self.ping()
             case "hang up":
                 self.close()
             case "4400" | "4409" | "4429":

@@ -1,17 +1,20 @@
 """One WebSocket to the view: a message out, its answer back, and a sentence on why it ended.
 
-Whatever the view sends, it costs this process little: an answer is short or the connection ends, and
-nothing that was not asked for is read."""
+Whatever the view sends, it costs this process little: an answer is short or the connection ends,
+and nothing that was not asked for is read."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.iostream import StreamClosedError
+from tornado.netutil import Resolver
 from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError
 from tornado.websocket import (
     WebSocketClientConnection,
@@ -20,6 +23,7 @@ from tornado.websocket import (
     websocket_connect,
 )
 
+from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 from jupyter_gpushare.reports.format import ReportError, Seen, message_of, printable
 
 from .standing import Failure
@@ -28,10 +32,16 @@ CONNECT_S_MAX = 20.0
 ANSWER_S_MAX = 30.0
 ANSWER_BYTES_MAX = 4096
 PING_S = 20.0
+PINGS_MAX = 100
+"""From the view, for each question to it."""
 _REASON_CHARACTERS_MAX = 200
 UNREADABLE, OLDER_BOOT, TOO_MUCH = 4400, 4409, 4429
 """With these codes the view ends a WebSocket."""
-_REFUSALS = {
+_REFUSED = (
+    "What answers at {url} says {code} and opens no connection. It is asked again; look into its "
+    "log, and whether --report-to leads to the view."
+)
+_REFUSALS: dict[int, str] = {
     HTTPStatus.UNAUTHORIZED: (
         "The view at {url} does not know this node's token. Make one with `jupyter gpushare view "
         "token` where the view runs, and write it into the file of --report-token-file."
@@ -41,6 +51,10 @@ _REFUSALS = {
     ),
     HTTPStatus.NOT_FOUND: "There is no view at {url}. Correct --report-to.",
 }
+_REFUSED_POD = (
+    "The view at {url} does not know this pod's token. Start the view with --kubernetes and with "
+    "the service account of this pod in --service-account, and look into its log."
+)
 _ENDINGS = {
     UNREADABLE: (
         "The view at {url} cannot believe what this node reports ({reason}). Use one version of "
@@ -57,15 +71,30 @@ _ENDINGS = {
 }
 
 
-class Link:
-    """Open when `connected` has returned. `woken` is called when it has ended."""
+class NamesOnTheSide(Resolver):
+    """A name server that does not answer keeps neither the loop waiting nor the process."""
 
-    def __init__(self, url: str, woken: Callable[[], None]) -> None:
+    async def resolve(
+        self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[tuple[int, Any]]:
+        found = await on_daemon_thread(
+            lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM), name="view-address"
+        )
+        return [(each_family, address) for each_family, _, _, _, address in found]
+
+
+class Link:
+    """Open when `connect` has returned. `woken` is called when it has ended. `in_pod`: the token
+    is one of Kubernetes."""
+
+    def __init__(self, url: str, woken: Callable[[], None], *, in_pod: bool = False) -> None:
         self._url = url
+        self._in_pod = in_pod
         self._woken = woken
         self._connection: WebSocketClientConnection | None = None
         self._answer: asyncio.Future[str | bytes] | None = None
         self._failure: Failure | None = None
+        self._pings = 0
 
     async def connect(self, token: str, tls: ssl.SSLContext | None) -> None:
         """Raises Failure."""
@@ -83,14 +112,18 @@ class Link:
                 ping_interval=PING_S,
                 ping_timeout=PING_S,
                 max_message_size=ANSWER_BYTES_MAX,
+                resolver=NamesOnTheSide(),
             )
         except Exception as error:
             raise self._cannot_open(error) from error
+        for name in ("on_ping", "on_pong"):
+            setattr(self._connection, name, self._pinged)
 
     async def ask(self, text: str) -> Seen:
         """Send a message; what the view answers. Raises Failure."""
         self.check()
         assert self._connection is not None
+        self._pings = 0
         self._answer = asyncio.get_running_loop().create_future()
         try:
             sent = self._connection.write_message(text)
@@ -131,8 +164,21 @@ class Link:
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
         else:
-            self._end(self._nonsense())
-            self.close()
+            self._cut()
+
+    def _pinged(self, data: bytes) -> None:
+        self._pings += 1
+        if self._pings > PINGS_MAX:
+            self._cut()
+
+    def _cut(self) -> None:
+        """Nothing more is read, and no farewell is waited for."""
+        self._end(self._nonsense())
+        protocol = self._connection.protocol if self._connection else None
+        if protocol is not None:
+            protocol.client_terminated = True
+            if protocol.stream is not None:
+                protocol.stream.close()
 
     def _end(self, failure: Failure) -> None:
         """The first reason counts."""
@@ -191,10 +237,7 @@ class Link:
         )
 
     def _refused(self, code: int) -> Failure:
-        words = _REFUSALS.get(HTTPStatus(code)) if code in HTTPStatus._value2member_map_ else None
-        if words is None:
-            words = (
-                "What answers at {url} says {code} and opens no connection. It is asked again; "
-                "look into its log, and whether --report-to leads to the view."
-            )
+        words = _REFUSALS.get(code, _REFUSED)
+        if self._in_pod and code == HTTPStatus.UNAUTHORIZED:
+            words = _REFUSED_POD
         return Failure(f"refused {code}", words.format(url=self._url, code=code))

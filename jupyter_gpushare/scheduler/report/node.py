@@ -1,4 +1,4 @@
-"""What is reported of a look at the state: the parts that the core does not know, or not in words."""
+"""What is reported of a look at the state, with what the core does not know, or not in words."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 from jupyter_gpushare.reports.delta import Delta, Now, OutOfOrder, is_news
 from jupyter_gpushare.reports.format import (
     HEARTBEAT_S,
@@ -101,8 +102,9 @@ class Reporter:
             token = read_token(self._options.token_file)
         except NoToken as error:
             raise Failure("token", str(error)) from error
-        tls = await asyncio.to_thread(tls_of, self._options)
-        link = Link(self._options.url, woken=self._news.set)
+        tls = await on_daemon_thread(lambda: tls_of(self._options), name="view-authority")
+        in_pod = self._options.platform == "kubernetes"
+        link = Link(self._options.url, self._news.set, in_pod=in_pod)
         try:
             await link.connect(token, tls)
             await link.ask(text_of(self._hello))

@@ -135,7 +135,7 @@ def test_a_mount_of_kubernetes(tmp_path: Path, mode: int, is_read: bool) -> None
     if is_read:
         assert read_token(tmp_path / "token") == TOKEN
         return
-    with pytest.raises(NoToken, match="Others may write to .* Give the mount of the token"):
+    with pytest.raises(NoToken, match=r"Others may write to .* Give the mount of the token"):
         read_token(tmp_path / "token")
 
 
@@ -143,7 +143,7 @@ def test_a_mount_of_kubernetes(tmp_path: Path, mode: int, is_read: bool) -> None
 def test_a_file_of_somebody_else(tmp_path: Path) -> None:
     path = token_file(tmp_path)
     os.chown(path, OTHER_UID, OTHER_UID)
-    with pytest.raises(NoToken, match="does not administer this scheduler. Give it to root"):
+    with pytest.raises(NoToken, match=r"does not administer this scheduler. Give it to root"):
         read_token(path)
 
 
@@ -154,13 +154,13 @@ def test_what_is_no_token(tmp_path: Path, content: bytes) -> None:
     """It would be a header of a request."""
     path = token_file(tmp_path)
     path.write_bytes(content)
-    with pytest.raises(NoToken, match="holds no token. Write the line there"):
+    with pytest.raises(NoToken, match=r"holds no token. Write the line there"):
         read_token(path)
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     """Nor does it wait for somebody to write into a pipe."""
-    with pytest.raises(NoToken, match="cannot be read: No such file or directory. Put the node's"):
+    with pytest.raises(NoToken, match=r"cannot be read: No such file or directory. Put the node's"):
         read_token(tmp_path / "missing")
     with pytest.raises(NoToken, match="is not a file"):
         read_token(tmp_path)

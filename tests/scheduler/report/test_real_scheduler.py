@@ -12,7 +12,11 @@ from jupyter_gpushare.kubelet.pods import Mistake
 from jupyter_gpushare.kubelet.problems_file import write_problems
 from jupyter_gpushare.protocol.messages import TurnGranted
 from tests.support.hook_client import DEVICE, GIB, memory_reported
-from tests.support.scheduler_process import SchedulerDidNotStart, running_scheduler
+from tests.support.scheduler_process import (
+    SchedulerDidNotStart,
+    SchedulerUnderTest,
+    running_scheduler,
+)
 from tests.support.view_stand_in import ViewStandIn, token_file
 
 GPU = DEVICE.hex()
@@ -63,21 +67,24 @@ def test_what_the_view_is_told(runtime: Path, tmp_path: Path) -> None:
 def test_a_view_that_goes_and_comes(runtime: Path, tmp_path: Path) -> None:
     """What is taken for true stays true: the same boot reports everything again."""
     view = ViewStandIn()
-    with view, running_scheduler(runtime, *flags(view, tmp_path)) as scheduler:
-        with scheduler.joined("first") as first:
-            first.take_turn()
-            view.eventually(lambda: view.node.devices[GPU].holders)
-            boot = view.node.boot
-            assert scheduler.eventually(lambda s: s["scheduler"]["reports"]["ok"])
-            view.__exit__()
-            gone = scheduler.eventually(lambda s: not s["scheduler"]["reports"]["ok"])["scheduler"]
-            assert gone["reports"]["to"].endswith("/services/gpushare-view/api/v1/reports")
-            assert gone["reports"]["why"]
-            first.send(memory_reported(DEVICE, GIB))
-            view.__enter__()
-            view.eventually(lambda: view.node.devices[GPU].holders)
-            assert view.node.boot == boot and view.reports[0].whole
-            scheduler.eventually(lambda s: s["scheduler"]["reports"]["ok"])
+    with (
+        view,
+        running_scheduler(runtime, *flags(view, tmp_path)) as scheduler,
+        scheduler.joined("first") as first,
+    ):
+        first.take_turn()
+        view.eventually(lambda: view.node.devices[GPU].holders)
+        boot = view.node.boot
+        scheduler.eventually(lambda s: s["scheduler"]["reports"]["ok"])
+        view.__exit__()
+        gone = scheduler.eventually(lambda s: not s["scheduler"]["reports"]["ok"])["scheduler"]
+        assert gone["reports"]["to"].endswith("/services/gpushare-view/api/v1/reports")
+        assert gone["reports"]["why"]
+        first.send(memory_reported(DEVICE, GIB))
+        view.__enter__()
+        view.eventually(lambda: view.node.devices[GPU].holders)
+        assert view.node.boot == boot and view.reports[0].whole
+        scheduler.eventually(lambda s: s["scheduler"]["reports"]["ok"])
     assert "nothing is reported: " in scheduler.log
 
 
@@ -131,5 +138,4 @@ def test_a_scheduler_whose_token_is_missing_does_not_start(runtime: Path, tmp_pa
     """It says what to do."""
     missing = f"--report-token-file={tmp_path / 'missing'}"
     with pytest.raises(SchedulerDidNotStart, match="Put the node's token there"):
-        with running_scheduler(runtime, "--report-to=https://hub/v", missing):
-            pass
+        SchedulerUnderTest(runtime, "--report-to=https://hub/v", missing)

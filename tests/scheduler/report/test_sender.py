@@ -9,6 +9,7 @@ import random
 import shutil
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -39,13 +40,15 @@ from tests.support.view_stand_in import TOKEN, ViewStandIn, token_file
 class Desk:
     """A node whose state the test changes, and its reporter."""
 
-    def __init__(self, view: ViewStandIn, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, view: ViewStandIn, folder: Path, *, platform: str = "", **options: Any
+    ) -> None:
         self.view = view
         self.token_file = token_file(folder)
         self.state = now(device(), tenant())
         ca_file = options.pop("ca_file", None)
         self.reporter = Reporter(
-            ReportOptions(url_of(view.url), self.token_file, ca_file),
+            ReportOptions(url_of(view.url), self.token_file, ca_file, platform),
             looks=Looks(self._snapshot, share=0.5),
             now=lambda look: replace(self.state, snapshot=look.snapshot),
             version="1",
@@ -102,6 +105,7 @@ def test_reports(tmp_path: Path) -> None:
             desk = Desk(view, tmp_path)
             async with desk.reporting():
                 await desk.eventually(lambda: view.node.tenants["a"].name == "notebook a")
+                await desk.eventually(lambda: desk.reporter.as_json()["ok"])
                 assert desk.reporter.as_json() | {"since": 0} == {
                     "to": url_of(view.url),
                     "ok": True,
@@ -148,7 +152,7 @@ def test_a_view_that_comes_back(tmp_path: Path) -> None:
         desk = Desk(view, tmp_path, heartbeat_s=1000.0)
         async with desk.reporting():
             with view:
-                await desk.eventually(lambda: view.node.tenants)
+                await desk.eventually(lambda: desk.reporter.as_json()["ok"])
                 boot = view.hellos[0].boot
             await desk.eventually(lambda: not desk.reporter.as_json()["ok"])
             assert "connects again" in desk.why or "cannot be reached" in desk.why
@@ -172,6 +176,7 @@ def test_a_view_that_comes_back(tmp_path: Path) -> None:
         ("page", "is no view, or one of another version"),
         ("order", "answers out of order. Use one version"),
         ("chatter", "is no view, or one of another version"),
+        ("pings", "is no view, or one of another version"),
         ("hang up", "has ended the connection"),
         ("4400", "cannot believe what this node reports (because\N{REPLACEMENT CHARACTER} of it)"),
         ("4409", "Another scheduler reports to"),
@@ -238,6 +243,19 @@ def test_a_view_that_refuses(
     play(story)
     assert caplog.text.count(words) == 1
     assert TOKEN not in caplog.text
+
+
+def test_a_pod_whose_token_is_refused(tmp_path: Path) -> None:
+    """Nobody can make it another one: the view has to be told of its service account."""
+
+    async def story() -> None:
+        with ViewStandIn() as view:
+            view.status = 401
+            desk = Desk(view, tmp_path, platform="kubernetes")
+            async with desk.reporting():
+                await desk.eventually(lambda: "--service-account, and look" in desk.why)
+
+    play(story)
 
 
 @pytest.mark.promise(
@@ -317,6 +335,29 @@ def test_a_mistake_of_ours_ends_nothing(tmp_path: Path) -> None:
     play(story)
 
 
+def test_a_name_server_that_hangs_keeps_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the loop nor the end of the process."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> Any:
+        asked.set()
+        answered.wait(60)
+        raise OSError("nobody answers")
+
+    monkeypatch.setattr(link.socket, "getaddrinfo", hangs)
+
+    async def story() -> None:
+        desk = Desk(ViewStandIn(), tmp_path)
+        async with desk.reporting():
+            await desk.eventually(asked.is_set)
+
+    play(story)
+    assert not answered.is_set()
+    answered.set()
+
+
 # ---- TLS ----
 
 
@@ -328,9 +369,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     openssl = shutil.which("openssl")
     assert openssl, "the tests of TLS need the program openssl"
     subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=view", "-addext", "subjectAltName=IP:127.0.0.1"]
-        + ["-keyout", str(folder / "key.pem"), "-out", str(path)],
+        [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=view", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(folder / "key.pem"), "-out", str(path)),
+        ],
         check=True,
         capture_output=True,
     )

@@ -16,7 +16,8 @@ Series = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
 def series_of(fleet: Fleet, now_s: float, counters: Counters | None = None) -> Series:
-    collector = FleetCollector(fleet, counters or Counters(), lambda: (now_s, WALL_S + now_s))
+    clocks = (now_s, WALL_S + now_s)
+    collector = FleetCollector(fleet, counters or Counters(), lambda: clocks, lambda: 2)
     found: Series = {}
     for family in text_string_to_metric_families(text_of([collector]).decode()):
         assert family.documentation, family.name
@@ -60,7 +61,7 @@ def test_the_figures_of_a_node() -> None:
     """Rows that are old say for how long they have been true."""
     fleet = busy_fleet()
     fleet.cannot_be_read("a", ReportError("It is no JSON."), now_s=10.0)
-    found = series_of(fleet, 12.0, Counters(refused_nodes=3, followers=2))
+    found = series_of(fleet, 12.0, Counters(refused_nodes=3))
     for name, value in {
         "gpushare_node_up": 1,
         "gpushare_node_last_report_timestamp_seconds": WALL_S + 10,
