@@ -16,11 +16,11 @@ WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: build panel chart test test-full test-cluster test-seeds sanitize lint format demo demo-small demo-cluster docs generate clean help rooms mutate
-.PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks
+.PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks bench-view
 
 help:
 	@echo "make build | panel | test | test-full | test-cluster | test-seeds | sanitize | lint | format | demo | demo-small | demo-cluster | docs | generate | chart"
-	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | clean"
+	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | bench-view | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -151,8 +151,8 @@ rooms: build
 mutate: build
 	@$(PY) -m tests.mutate $(MUTATE_ARGS)
 
-bench-panel: panel
-bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks: bench-%: build
+bench-panel bench-view: panel
+bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks bench-view: bench-%: build
 	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)
 
 clean:

@@ -32,6 +32,7 @@ HEADINGS = {
     "server": "The Jupyter server",
     "hub": "JupyterHub",
     "kubernetes": "Kubernetes",
+    "view": "The view of all nodes",
     "panel": "The panel",
     "packaging": "Packaging",
     "cli": "The command line",

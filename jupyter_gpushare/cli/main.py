@@ -30,6 +30,7 @@ from . import (
     status,
     tenants,
     trial,
+    view,
 )
 from . import set as set_verb
 from .errors import UsageError
@@ -93,6 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
         doctor,
         preload,
         kubelet_plugin,
+        view,
         simulate,
         trial,
     ):

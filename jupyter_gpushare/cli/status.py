@@ -12,7 +12,7 @@ from jupyter_gpushare.core.shares.entries import name_of_tenant
 
 from .options import add_runtime_dir, client_of
 from .queue import device_title, queue_lines
-from .text import duration, short, size, table
+from .text import duration, moment, short, size, table
 from .watch import watch
 
 _KINDS = ("resident", "parked")
@@ -60,7 +60,16 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
     ]
     if process["recovering"]:
         lines.append("waiting for the clients of the previous scheduler")
+    if reports := process.get("reports"):
+        lines.append(_reports_line(reports))
     return "\n".join(lines)
+
+
+def _reports_line(reports: dict[str, Any]) -> str:
+    """Whether the view of all nodes hears of this scheduler. An older one tells nothing of it."""
+    since = moment(reports["since"])
+    how = f"ok, since {since}" if reports["ok"] else f"not since {since}. {reports['why']}"
+    return f"reports to {reports['to']}: {how}"
 
 
 def _quantum(settings: dict[str, Any]) -> str:

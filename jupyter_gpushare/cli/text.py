@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 _NAME_MAX = 40
 
@@ -15,6 +16,11 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def moment(since_1970_s: float) -> str:
+    """A point in time, by the machine's own zone."""
+    return datetime.fromtimestamp(since_1970_s).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def size(count: int) -> str:

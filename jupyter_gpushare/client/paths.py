@@ -12,6 +12,8 @@ HOOK_SOCKET = "hook.sock"
 HTTP_SOCKET = "http.sock"
 TENANTS_DIR = "tenants"
 """In the runtime directory of a hub's scheduler: sockets alone, which may be mounted anywhere."""
+PLUGIN_PROBLEMS = "plugin-problems.json"
+"""In the runtime directory of a Kubernetes node: what its device plugin has found."""
 SOCKET_PATH_BYTES_MAX = 107
 """Nobody can connect to a longer one (unix(7))."""
 RUNTIME_DIR = "GPUSHARE_RUNTIME_DIR"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -23,6 +23,7 @@ from .platforms import PLATFORMS
 from .roles import OWN_USE, with_our_roles
 from .scopes import CUSTOM_SCOPES
 from .spawners import SWITCHED_OFF, add_environment, add_scopes, server_environment
+from .view import ACCESS, report_flags, runs_here, with_our_view
 
 SERVICE = "gpushare"
 _COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "scheduler"]
@@ -50,8 +51,7 @@ def _add_all(c: Config, options: GPUShare) -> None:
         add_environment(c, SWITCHED_OFF)
         return
     _configure_roles(c, options)
-    if options.starts_scheduler:
-        hub.services = _with_our_service(_value(hub, "services", []), service_spec(options))
+    _add_services(c, options)
     if options.names_directory:
         add_environment(c, server_environment(options.directory, options.without_hub))
     else:
@@ -61,8 +61,23 @@ def _add_all(c: Config, options: GPUShare) -> None:
     PLATFORMS[options.platform](c, options)
 
 
-def service_spec(options: GPUShare, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The scheduler as a service that the hub starts, and starts again when it ends."""
+def _add_services(c: Config, options: GPUShare) -> None:
+    hub = c.JupyterHub
+    services, reports = _value(hub, "services", []), []
+    if options.view:
+        services = with_our_view(services, options)
+        reports = report_flags(options) if runs_here(services) else []
+    if options.starts_scheduler:
+        services = _with_our_service(services, service_spec(options, reports))
+    if options.view or options.starts_scheduler:
+        hub.services = services
+
+
+def service_spec(
+    options: GPUShare, reports: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The scheduler as a service that the hub starts, and starts again when it ends. `reports` are
+    its flags for the view."""
     env = os.environ if environ is None else environ
     passed_on = {name: env[name] for name in _PASSED_ON if name in env}
     return {
@@ -73,6 +88,7 @@ def service_spec(options: GPUShare, environ: Mapping[str, str] | None = None) ->
             "--hub",
             f"--hub-pid={os.getpid()}",
             f"--runtime-dir={options.directory}",
+            *reports,
             *options.flags,
         ],
         "environment": {**passed_on, **_texts(options.scheduler_environment)},
@@ -85,14 +101,16 @@ def _configure_roles(c: Config, options: GPUShare) -> None:
     admin_users = options.admin_users
     if admin_users is None:
         admin_users = set() if _authenticator_manages_roles(c) else _hubs_admins(c)
+    user_scopes = [OWN_USE, ACCESS] if options.view else [OWN_USE]
     hub.load_roles = with_our_roles(
         _value(hub, "load_roles", []),
         user_role_too=not extra_user_scopes,
+        user_scopes=user_scopes,
         admin_users=admin_users,
         admin_groups=options.admin_groups,
     )
     if extra_user_scopes and not _redefines_user_role(hub.load_roles):
-        hub.extra_user_scopes = {*_value(hub, "extra_user_scopes", set()), OWN_USE}
+        hub.extra_user_scopes = {*_value(hub, "extra_user_scopes", set()), *user_scopes}
 
 
 def _texts(variables: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from traitlets import Bool, Dict, Enum, Instance, List, Set, TraitError, Unicode, Union
+from traitlets import Bool, Dict, Enum, Instance, Integer, List, Set, TraitError, Unicode, Union
 from traitlets.config import Config, Configurable
 
 from jupyter_gpushare.core.configuration.values import check_together
@@ -22,6 +22,10 @@ SECTION = "GPUShare"
 ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
 ROOTS_LIBRARY_DIR = Path("/var/lib/jupyter-gpushare")
 _OWN_LIBRARY_DIR = ".local/share/jupyter-gpushare"
+ROOTS_VIEW_DIR = Path("/var/lib/jupyter-gpushare-view")
+"""Not within the other: containers see that one."""
+_OWN_VIEW_DIR = ".local/share/jupyter-gpushare-view"
+VIEW_PORT = 10150
 _CHECK_TIMEOUT_S = 60
 _WHERE = {
     "slurm": "/etc/jupyter/jupyter_gpushare_config.py or the systemd unit of the nodes",
@@ -69,6 +73,22 @@ class GPUShare(Configurable):
     scheduler_environment = Dict(
         key_trait=Unicode(), help="More variables for the scheduler, such as CUDA_VISIBLE_DEVICES."
     ).tag(config=True, expects='Give a dictionary, such as {"CUDA_VISIBLE_DEVICES": "0"}.')
+    view = Bool(
+        False,
+        help="True adds a page that shows all nodes, as a service of the hub (docs/view.md).",
+    ).tag(config=True, expects="Give True or False.")
+    view_port = Integer(
+        VIEW_PORT, min=1, max=65535, help="The port of this machine that the view listens at."
+    ).tag(config=True, expects="Give a number from 1 to 65535.")
+    view_dir = Union(
+        [Unicode(), Instance(Path)],
+        help="Where the view keeps the tokens of nodes and the use of GPUs. If it is empty: "
+        "/var/lib/jupyter-gpushare-view for a hub that root runs, else "
+        "~/.local/share/jupyter-gpushare-view.",
+    ).tag(config=True, expects='Give a path, such as "/var/lib/jupyter-gpushare-view".')
+    view_args = List(Unicode(), help="More flags of `jupyter gpushare view`.").tag(
+        config=True, expects='Give a list of flags, such as ["--metrics-token-file=/etc/token"].'
+    )
     admin_users = Set(
         Unicode(),
         default_value=None,
@@ -103,6 +123,12 @@ class GPUShare(Configurable):
         return ROOTS_LIBRARY_DIR if os.getuid() == 0 else Path.home() / _OWN_LIBRARY_DIR
 
     @property
+    def kept_view_dir(self) -> Path:
+        if str(self.view_dir):
+            return Path(self.view_dir)
+        return ROOTS_VIEW_DIR if os.getuid() == 0 else Path.home() / _OWN_VIEW_DIR
+
+    @property
     def flags(self) -> list[str]:
         """All flags of the scheduler that the administrator has chosen."""
         return [f"--{name}={value}" for name, value in self.settings.items()] + self.scheduler_args
@@ -123,6 +149,7 @@ def options_from(c: Config) -> GPUShare:
     for name, path in (
         ("runtime_dir", options.directory),
         ("library_dir", options.kept_library_dir),
+        ("view_dir", options.kept_view_dir),
     ):
         if not path.is_absolute():
             raise OptionError(

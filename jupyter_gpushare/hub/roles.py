@@ -26,15 +26,16 @@ def with_our_roles(
     roles: Iterable[Role],
     *,
     user_role_too: bool,
+    user_scopes: Collection[str] = (OWN_USE,),
     admin_users: Collection[str],
     admin_groups: Collection[str],
 ) -> list[Role]:
     """The administrator's roles and ours. `user_role_too` is for hubs that have no other way of
-    adding to what every user may do."""
+    adding `user_scopes` to what every user may do."""
     found = [dict(role) for role in roles]
     _grant(found, "server", SERVER_SCOPES, OWN_USE)
     if user_role_too or _defines_scopes(found, "user"):
-        _grant(found, "user", USER_SCOPES, OWN_USE)
+        _grant(found, "user", USER_SCOPES, *user_scopes)
     admins = _grant(found, ADMIN_ROLE, (), ADMIN_SCOPE)
     for key, members in (("users", admin_users), ("groups", admin_groups)):
         # A hub whose authenticator manages roles refuses a role that names members.
@@ -63,11 +64,11 @@ def _chained(scopes: TokenScopes) -> TokenScopes:
     return server_token_scopes
 
 
-def _grant(roles: list[Role], name: str, default: Iterable[str], scope: str) -> Role:
+def _grant(roles: list[Role], name: str, default: Iterable[str], *scopes: str) -> Role:
     role = next((r for r in roles if r.get("name") == name), None)
     if role is None:
         roles.append(role := {"name": name})
-    role["scopes"] = _united(role.get("scopes", default), (scope,))
+    role["scopes"] = _united(role.get("scopes", default), scopes)
     return role
 
 

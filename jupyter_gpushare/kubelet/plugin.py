@@ -27,6 +27,7 @@ from .metrics import Figures, rendered
 from .metrics_server import serve_metrics
 from .pod_resources import KubeletSilent, node_devices
 from .pods import SOCKET, mistakes
+from .problems_file import WRITE_EVERY_S, write_problems
 from .registration import (
     LOOK_S,
     UNHEALTHY_AFTER_S,
@@ -103,7 +104,9 @@ class Plugin:
         log.info("serving %d seats of this node", self._options.seats)
         if not await self._serve_metrics():
             return 1
-        watching = [asyncio.ensure_future(each) for each in (self._look(), self._ask())]
+        watching = [
+            asyncio.ensure_future(each) for each in (self._look(), self._ask(), self._tell())
+        ]
         try:
             ended = asyncio.ensure_future(self._ending.wait())
             await asyncio.wait([ended, *watching], return_when=asyncio.FIRST_COMPLETED)
@@ -170,6 +173,15 @@ class Plugin:
             if await answers(path):
                 self._submit(SchedulerAnswered())
             await asyncio.sleep(ASK_EVERY_S)
+
+    async def _tell(self) -> None:
+        """The scheduler reads what is wrong with pods. Where it cannot be known, or written, the
+        file of before grows old, and counts no more."""
+        while not self._ending.is_set():
+            with contextlib.suppress(KubeletSilent, OSError):
+                devices = await asyncio.to_thread(node_devices, self._options.pods_socket)
+                write_problems(self._options.runtime_dir, mistakes(devices))
+            await asyncio.sleep(WRITE_EVERY_S)
 
     def _grant(self) -> Grant:
         """The directory has to be there before a container is made: a runtime makes one that is

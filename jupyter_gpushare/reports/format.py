@@ -11,9 +11,9 @@ What comes from a node is believed of that node alone, and only within the bound
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -162,21 +162,57 @@ _TYPES: dict[str, type[Hello] | type[Report] | type[Seen]] = {
 _NAMES = {message: name for name, message in _TYPES.items()}
 
 
+def characters_of(row: DeviceRow | TenantRow) -> int:
+    """About as many as the row has in a message. No row of few characters takes much memory."""
+    if isinstance(row, TenantRow):
+        texts: tuple[str, ...] = (row.name, row.owner, row.kind, row.state, row.runs_as, row.why)
+        texts += row.groups + row.devices
+        return 200 + sum(map(len, texts)) + 3 * len(texts)
+    places = row.holders + row.queue
+    here = sum([len(each.tenant) for each in places]) + 60 * len(places)
+    return 150 + len(row.name) + len(row.mode) + here
+
+
 # ---- written ----------------------------------------------------------------------------------
 
 
 def text_of(message: Message) -> str:
-    return json.dumps({"type": _NAMES[type(message)], **_plain(message)}, separators=(",", ":"))
+    if isinstance(message, Report):
+        return "".join(pieces_of(message))
+    return _json({"type": _NAMES[type(message)], **_plain(message)})
+
+
+def pieces_of(report: Report) -> Iterator[str]:
+    """Its text, a row at a time: a thread that others wait for need not make all of it at once."""
+    head = {each: _plain(getattr(report, each)) for each in _names_of(Report) if each not in _ROWS}
+    yield _json({"type": _NAMES[Report], **head})[:-1]
+    for name in _ROWS:
+        yield f',"{name}":{{'
+        rows: Mapping[str, Any] = getattr(report, name)
+        for number, (key, row) in enumerate(rows.items()):
+            yield f"{',' if number else ''}{_json(key)}:{_json(_plain(row))}"
+        yield "}"
+    yield "}"
+
+
+_ROWS = ("devices", "tenants")
+_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@functools.cache
+def _names_of(row: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(row))
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
-    return value
+    row: Any = type(value)
+    return {name: _plain(getattr(value, name)) for name in _names_of(row)}
 
 
 # ---- read -------------------------------------------------------------------------------------
@@ -216,10 +252,38 @@ Read = Callable[[Any, str], Any]
 Row = TypeVar("Row")
 
 
+def printable(text: str) -> str:
+    """As it may stand in a row, once it is short enough."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
 def _text(value: Any, where: str) -> str:
+    if type(value) is str and len(value) <= TEXT_CHARACTERS_MAX and value.isprintable():
+        return value
     if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
         raise _unreadable(f"{where} is no text of at most {TEXT_CHARACTERS_MAX} characters")
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value)
+    return printable(value)
+
+
+_SHARED_MAX = 32_768
+_SHARED_CHARACTERS_MAX = 128
+"""So that nobody can make what is kept large."""
+_shared: dict[Any, Any] = {}
+
+
+def _once(value: Row) -> Row:
+    """An equal one that was read before: what many rows say again is kept once."""
+    if len(_shared) >= _SHARED_MAX:
+        _shared.clear()
+    return _shared.setdefault(value, value)  # type: ignore[no-any-return]
+
+
+def _common(value: Any, where: str) -> str:
+    """A text that many rows have."""
+    text = _text(value, where)
+    return _once(text) if len(text) <= _SHARED_CHARACTERS_MAX else text
 
 
 def _integer(value: Any, where: str) -> int:
@@ -229,7 +293,7 @@ def _integer(value: Any, where: str) -> int:
 
 
 def _number(value: Any, where: str) -> float:
-    if type(value) not in (int, float) or not (math.isfinite(value) and 0 <= value < NUMBER_MAX):
+    if type(value) not in (int, float) or not 0 <= value < NUMBER_MAX:
         raise _unreadable(f"{where} is no number of seconds")
     return float(value)
 
@@ -244,9 +308,20 @@ def _list_of(read: Read, most: int = ENTRIES_MAX) -> Read:
     def read_list(value: Any, where: str) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) > most:
             raise _unreadable(f"{where} is no list of at most {most} entries")
-        return tuple(read(each, where) for each in value)
+        return tuple([read(each, where) for each in value])
 
     return read_list
+
+
+def _common_list(most: int) -> Read:
+    read_list = _list_of(_common, most)
+
+    def read(value: Any, where: str) -> tuple[str, ...]:
+        texts: tuple[str, ...] = read_list(value, where)
+        few = len(texts) <= 8 and sum(map(len, texts)) <= _SHARED_CHARACTERS_MAX
+        return _once(texts) if few else texts
+
+    return read
 
 
 def _rows_of(read: Read, most: int) -> Read:
@@ -288,14 +363,14 @@ def _reader(row: type[Row], **reads: Read) -> Read:
     }
     assert {each.name for each in dataclasses.fields(row)} == set(reads)  # type: ignore[arg-type]
 
+    pairs = tuple(reads.items())
+
     def read(value: Any, where: str) -> Row:
         if not isinstance(value, dict):
             raise _unreadable(f"{where} is no object")
-        if lacking := needed - value.keys():
-            raise _unreadable(f"{where} has no {min(lacking)}")
-        return row(
-            **{name: each(value[name], name) for name, each in reads.items() if name in value}
-        )
+        if not value.keys() >= needed:
+            raise _unreadable(f"{where} has no {min(needed - value.keys())}")
+        return row(**{name: each(value[name], name) for name, each in pairs if name in value})
 
     return read
 
@@ -305,12 +380,12 @@ _PLACES = _list_of(
 )
 _DEVICE = _reader(
     DeviceRow,
-    name=_text,
+    name=_common,
     bytes_total=_integer,
     bytes_used=_integer,
     bytes_usable=_integer,
     bytes_outside=_integer,
-    mode=_text,
+    mode=_common,
     lost=_flag,
     holders=_PLACES,
     queue=_PLACES,
@@ -318,12 +393,12 @@ _DEVICE = _reader(
 _TENANT = _reader(
     TenantRow,
     name=_text,
-    owner=_text,
-    groups=_list_of(_text, 256),
-    kind=_text,
-    state=_text,
-    runs_as=_text,
-    devices=_list_of(_text, DEVICES_MAX),
+    owner=_common,
+    groups=_common_list(256),
+    kind=_common,
+    state=_common,
+    runs_as=_common,
+    devices=_common_list(DEVICES_MAX),
     bytes_resident=_integer,
     bytes_parked=_integer,
     turns=_integer,

@@ -38,6 +38,7 @@ from .devices.visible import DeviceName, Served, asked_for, visible
 from .identity.seen import Seen
 from .parent import watch_parent
 from .process import ProcessOptions, SchedulerProcess
+from .report.options import report_options
 from .runtime_dir import LOG_FILE, RuntimeDir
 from .service.live_settings import LiveSettings
 
@@ -91,6 +92,10 @@ class GPUShareScheduler(JupyterApp):
         "journal": "GPUShareScheduler.journal_file",
         "log-level": "GPUShareScheduler.log_level",
         "ready-fd": "GPUShareScheduler.ready_fd",
+        "report-ca": "GPUShareScheduler.report_ca",
+        "report-platform": "GPUShareScheduler.report_platform",
+        "report-to": "GPUShareScheduler.report_to",
+        "report-token-file": "GPUShareScheduler.report_token_file",
         "runtime-dir": "GPUShareScheduler.runtime_dir",
         "settings-file": "GPUShareScheduler.settings_file",
     }
@@ -144,6 +149,18 @@ class GPUShareScheduler(JupyterApp):
     check = Bool(False, help="Check the core's invariants after each event.").tag(config=True)
     only_checks = Bool(False, help="Only read the configuration, and end.").tag(config=True)
     log_to_file = Bool(False, help="Log to a file in the runtime directory.").tag(config=True)
+    report_to = Unicode(
+        "", help="The address of the view of all nodes, which is told what happens here."
+    ).tag(config=True)
+    report_token_file = Unicode(
+        "", help="A file with the token by which the view knows this node."
+    ).tag(config=True)
+    report_ca = Unicode(
+        "", help="A file with the authority of the view's certificate; empty: the system's."
+    ).tag(config=True)
+    report_platform = Unicode(
+        "", help="What the view is told that this node is: machine, docker, slurm or kubernetes."
+    ).tag(config=True)
     settings_file = Unicode(
         "", help="A TOML file with settings, which is followed while the scheduler runs."
     ).tag(config=True)
@@ -228,6 +245,12 @@ class GPUShareScheduler(JupyterApp):
             )
             at_start = start_settings_of(self)
             file = SettingsFile(followed, settings.take_file) if followed else None
+            report = report_options(
+                to=self.report_to,
+                token_file=self.report_token_file,
+                ca_file=self.report_ca,
+                platform=self.report_platform,
+            )
             if self.only_checks:
                 if file:
                     file.check()
@@ -255,6 +278,7 @@ class GPUShareScheduler(JupyterApp):
             message_deadline_s=at_start.message_deadline_s,
             journal_days=at_start.journal_days,
             journal_names=at_start.journal_names,
+            report=report,
         )
         log.info("effective values: %s, %s", settings.now, options)
         self.exit_status = asyncio.run(self._serve(directory, options))

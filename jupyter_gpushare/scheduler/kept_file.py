@@ -68,6 +68,10 @@ class KeptFile:
         mode = self._modes.get(device)
         return None if mode is None else DeviceModeChanged(device=device, mode=mode, cause=_CAUSE)
 
+    def groups_of(self, owner: str) -> tuple[str, ...]:
+        """As they were when the owner last registered a tenant; the same object until then."""
+        return self._groups.get(owner, ())
+
     def as_before(self, event: TenantRegistered) -> TenantRegistered:
         """The registration of a tenant that comes back, with what its token does not say."""
         place = self._places.get(event.tenant)

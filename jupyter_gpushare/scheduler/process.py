@@ -25,6 +25,7 @@ from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
 from jupyter_gpushare.core.shown.moves import Moves
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
+from jupyter_gpushare.reports.waits import WaitCounter
 from jupyter_gpushare.version import __version__
 
 from .base.errors import StartError
@@ -49,6 +50,10 @@ from .journal import Journal, as_it_is
 from .kept_file import KEPT_FILE, KeptFile
 from .owners_file import OWNERS_FILE, WRITE_EVERY_S, OwnersFile
 from .pseudonyms import Pseudonyms
+from .report.found import PluginProblems
+from .report.node import NodeTeller
+from .report.options import ReportOptions
+from .report.sender import REPORTS_SHARE, Reporter
 from .runtime_dir import RuntimeDir
 from .service.administration import Administration
 from .service.audit import AUDIT_FILE, Audit
@@ -83,6 +88,8 @@ class ProcessOptions:
     message_deadline_s: float = 5.0
     journal_days: int = 7
     journal_names: JournalNames = JournalNames.PSEUDONYMS
+    report: ReportOptions | None = None
+    """To the view of all nodes; None: there is none."""
 
 
 def callers_for(*, hub: bool) -> dict[str, Callers]:
@@ -154,6 +161,7 @@ class SchedulerProcess:
         tenants, clients = TenantBook(), Clients()
         self._tenants = tenants
         self._timeline, self._past_waits = Timeline(), PastWaits()
+        self._waits = WaitCounter()
         self._members = members = Members(tenants, settings=lambda: core.settings)
         self._followers = Followers(self._followers_changed)
         self._driver = driver = Driver(
@@ -170,6 +178,7 @@ class SchedulerProcess:
         options.settings.request = driver.request
         options.settings.unseen = lambda: len(members) - len(members.pids)
         kept = KeptFile(self._directory.path / KEPT_FILE)
+        self._reporter = self._reporter_to(options.report, kept)
         devices = DeviceBook(clients_may_name=not options.serves_all, mode_of=kept.mode_of)
 
         def seen(event: Event) -> None:
@@ -240,6 +249,7 @@ class SchedulerProcess:
             joined=self._probe.wake,
             tenants_changed=self._tenants_changed,
             tenant_gone=gone,
+            reports=lambda: self._reporter.as_json() if self._reporter else None,
         )
         admission = Admission(signer=signer, tenants=tenants, serves_all=options.serves_all)
         answers = Looks(driver.snapshot, share=ANSWERS_SHARE)
@@ -276,6 +286,21 @@ class SchedulerProcess:
         by_socket = callers_for(hub=options.hub)
         self._apis = {name: http(callers=callers) for name, callers in by_socket.items()}
 
+    def _reporter_to(self, report: ReportOptions | None, kept: KeptFile) -> Reporter | None:
+        if report is None:
+            return None
+        teller = NodeTeller(
+            tenants=self._tenants,
+            groups_of=kept.groups_of,
+            waits=self._waits,
+            plugin=PluginProblems(self._directory.path),
+            version=__version__,
+            platform=report.platform,
+            hub=self._options.hub,
+        )
+        looks = Looks(self._driver.snapshot, share=REPORTS_SHARE)
+        return Reporter(report, looks=looks, now=teller.now, version=__version__)
+
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until `end`; `ready` is called once all sockets answer."""
         _raise_descriptor_limit()
@@ -293,6 +318,8 @@ class SchedulerProcess:
                 api.start(self._directory.listen(name))
             self._follow_settings_file()
             self._remember_owners()
+            if self._reporter:
+                self._reporter.start()
             # What is there now stays: leaving it out keeps collections too short to delay a turn.
             gc.collect()
             gc.freeze()
@@ -329,6 +356,8 @@ class SchedulerProcess:
             if timer:
                 timer.cancel()
         self._owners.write(self._core.to_remember(self._loop.time()))
+        if self._reporter:
+            await self._reporter.stop()
         self._driver.stop()
         self._probe.stop()
         self._freezes.stop()
@@ -345,6 +374,8 @@ class SchedulerProcess:
         self._followers.changed()
         self._freezes.wake()
         self._note_moves()
+        if self._reporter:
+            self._reporter.changed()
 
     def _note_moves(self) -> None:
         """Of turns and queues, for the timeline and for who asks why they waited."""
@@ -352,6 +383,8 @@ class SchedulerProcess:
             now_s = self._loop.time()
             self._timeline.note(move, self._label_of, now_s)
             self._past_waits.note(move, self._label_of, now_s)
+            if self._reporter:
+                self._waits.note(move, now_s)
 
     def _label_of(self, tenant: TenantId, name: str, owner: str) -> Label:
         record = self._tenants.get(tenant)

@@ -15,6 +15,7 @@ from jupyter_gpushare.reports.format import (
     DEVICES_MAX,
     FORMAT,
     HEARTBEAT_S,
+    MESSAGE_BYTES_MAX,
     TENANTS_MAX,
     DeviceRow,
     Hello,
@@ -23,6 +24,7 @@ from jupyter_gpushare.reports.format import (
     ReportError,
     Seen,
     TenantRow,
+    characters_of,
 )
 
 SILENT_S = 3 * HEARTBEAT_S
@@ -34,6 +36,9 @@ CONFLICT_S = 60.0
 SKEW_S = 30.0
 """A clock that is further off than this is worth a sentence."""
 BOOTS_KEPT = 32
+CHARACTERS_MAX = 4 * MESSAGE_BYTES_MAX
+"""Of all rows of a node, however many reports bring them. Texts are short (reports/delta.py), so a
+node with as many tenants as may be has half of it."""
 Row = TypeVar("Row")
 
 
@@ -63,6 +68,17 @@ class Node:
     """When a scheduler last came under this name that another had taken."""
     fault: str = ""
     """Why its last message could not be believed; empty: it could."""
+    doubt: str = ""
+    """What the view does not believe of its figures (`usage.py`); empty: nothing."""
+    reports: int = 0
+    """How many were taken, and how many messages were refused, since this view began."""
+    refused: int = 0
+    restarts: int = 0
+    """Of its scheduler, that this view has seen."""
+    characters: int = 0
+    """Of its rows (`characters_of`)."""
+    passed: tuple[bool, bool] = (False, False)
+    """Whether it was silent or in conflict when `note_time` last looked."""
 
     def is_silent(self, now_s: float) -> bool:
         return now_s - self.heard_s > SILENT_S
@@ -83,7 +99,7 @@ class Fleet:
 
     def hello(self, name: str, hello: Hello, *, now_s: float) -> Seen:
         """A scheduler has come. Raises OlderBoot, and ReportError for one of another format."""
-        node = self.nodes.setdefault(name, Node(name))
+        node = self._node(name, now_s)
         self.changed.add(name)
         if hello.format != FORMAT:
             node.fault = (
@@ -99,6 +115,7 @@ class Fleet:
             )
         if node.boot and node.boot != hello.boot:
             node.earlier_boots.append(node.boot)
+            node.restarts += 1
         node.boot, node.sequence, node.connected, node.heard_s = hello.boot, -1, True, now_s
         return Seen(sequence=-1, again=True)
 
@@ -118,13 +135,15 @@ class Fleet:
         self._take(node, report, now_s)
         node.sequence, node.heard_s, node.fault = report.sequence, now_s, ""
         node.skew_s = report.sent_at - wall_s
+        node.reports += 1
         self.changed.add(name)
         return Seen(sequence=report.sequence)
 
-    def cannot_be_read(self, name: str, error: ReportError) -> None:
+    def cannot_be_read(self, name: str, error: ReportError, *, now_s: float) -> None:
         """A message of this node's was refused; what it said before stays."""
-        node = self.nodes.setdefault(name, Node(name))
+        node = self._node(name, now_s)
         node.fault = str(error)
+        node.refused += 1
         self.changed.add(name)
 
     def gone(self, name: str, boot: str, *, now_s: float) -> None:
@@ -133,6 +152,14 @@ class Fleet:
         if node is not None and node.boot == boot:
             node.connected = False
             self.changed.add(name)
+
+    def note_time(self, now_s: float) -> None:
+        """A node that has turned silent, or whose conflict is over, has changed by that alone."""
+        for node in self.nodes.values():
+            passed = (node.is_silent(now_s), node.is_in_conflict(now_s))
+            if passed != node.passed:
+                node.passed = passed
+                self.changed.add(node.name)
 
     def forget_silent(self, now_s: float) -> None:
         for name in [n.name for n in self.nodes.values() if now_s - n.heard_s > FORGET_S]:
@@ -156,6 +183,9 @@ class Fleet:
 
     # ---- how a report is taken ----
 
+    def _node(self, name: str, now_s: float) -> Node:
+        return self.nodes.setdefault(name, Node(name, heard_s=now_s))
+
     def _take(self, node: Node, report: Report, now_s: float) -> None:
         """All of it or nothing: what is too much is refused before anything is noted."""
         devices = _united({} if report.whole else node.devices, report.devices)
@@ -170,13 +200,19 @@ class Fleet:
                 )
         if report.whole and report.node is None:
             raise ReportError("The whole report says nothing of the node. Bring it to our version.")
+        characters = _characters(node, report)
+        if characters > CHARACTERS_MAX:
+            raise ReportError(
+                f"The rows of the node have more than {CHARACTERS_MAX} characters together. Look "
+                f"at what its scheduler reports."
+            )
         touched = {*report.tenants, *(node.tenants if report.whole else ())}
         self._list_anew(node, touched, tenants)
         at_s = {} if report.whole else node.devices_at_s
         node.devices_at_s = {
             each: now_s if each in report.devices else at_s.get(each, now_s) for each in devices
         }
-        node.devices, node.tenants = devices, tenants
+        node.devices, node.tenants, node.characters = devices, tenants, characters
         node.row = report.node or node.row
 
     def _list_anew(self, node: Node, touched: Iterable[str], tenants: dict[str, TenantRow]) -> None:
@@ -202,3 +238,15 @@ def _united(before: Mapping[str, Row], news: Mapping[str, Row | None]) -> dict[s
         else:
             united[key] = row
     return united
+
+
+def _characters(node: Node, report: Report) -> int:
+    """Of the node's rows once it has been taken. Costs what is in the report."""
+    count = 0 if report.whole else node.characters
+    for key, device in report.devices.items():
+        before = None if report.whole else node.devices.get(key)
+        count += (characters_of(device) if device else 0) - (characters_of(before) if before else 0)
+    for key, tenant in report.tenants.items():
+        was = None if report.whole else node.tenants.get(key)
+        count += (characters_of(tenant) if tenant else 0) - (characters_of(was) if was else 0)
+    return count

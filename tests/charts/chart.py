@@ -21,6 +21,7 @@ EVERYTHING: dict[str, Any] = {
     **SMALLEST,
     "imagePullSecrets": [{"name": "pull"}],
     "hostPID": True,
+    "view": {"url": "https://hub.example/services/gpushare-view/", "caConfigMap": "authority"},
     "seats": 3,
     "scheduler": {
         "settings": {"quantum_s": "5s", "overdue_policy": "kill", "credit_s": 2},
@@ -39,7 +40,10 @@ EVERYTHING: dict[str, Any] = {
     "podAnnotations": {"a": "b"},
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "admissionPolicy": {"enabled": True, "namespaces": ["jhub", "labs"]},
-    "networkPolicy": {"hub": {"namespaceSelector": {"matchLabels": {"hub": "yes"}}}},
+    "networkPolicy": {
+        "hub": {"namespaceSelector": {"matchLabels": {"hub": "yes"}}},
+        "view": {"port": 8443, "to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]},
+    },
 }
 
 

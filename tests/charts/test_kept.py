@@ -68,7 +68,8 @@ def test_what_the_pods_see_of_the_node() -> None:
     scheduler = {each["mountPath"] for each in container(objects, "scheduler")["volumeMounts"]}
     own = {"/run/jupyter-gpushare", "/etc/jupyter-gpushare", "/tmp"}
     pods = "/var/lib/kubelet/pod-resources"
-    assert scheduler == {*own, pods, "/var/run/nvidia-container-devices/all"}
+    view = {"/var/run/secrets/gpushare", "/etc/jupyter-gpushare-view"}
+    assert scheduler == {*own, *view, pods, "/var/run/nvidia-container-devices/all"}
     plugin = {each["name"]: each for each in container(objects, "plugin")["volumeMounts"]}
     assert plugin["plugins"]["mountPath"] == "/var/snap/kubelet/device-plugins"
     assert plugin["pods"] == {

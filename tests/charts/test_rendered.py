@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpushare.scheduler.report.options import url_of
 from tests.charts import keep
 from tests.charts.chart import (
     EVERYTHING,
@@ -130,6 +131,47 @@ def test_how_the_scheduler_comes_to_nvml() -> None:
     assert plugin["NVIDIA_VISIBLE_DEVICES"] == "void"
     default = rendered(merged(SMALLEST, {"nvml": {"runtimeClassName": ""}}))
     assert "runtimeClassName" not in the(default, "DaemonSet")["spec"]["template"]["spec"]
+
+
+@pytest.mark.promise(
+    "kubernetes",
+    "With a view, the scheduler of a node has a token that is for the view alone, and is renewed",
+)
+def test_reports_to_the_view() -> None:
+    """The scheduler has it and the plugin does not; without a view, nobody has one."""
+    everything = rendered(EVERYTHING)
+    args = container(everything, "scheduler")["args"]
+    url = "https://hub.example/services/gpushare-view/"
+    assert [each for each in args if each.startswith("--report")] == [
+        f"--report-to={url}",
+        "--report-token-file=/var/run/secrets/gpushare/token",
+        "--report-platform=kubernetes",
+        "--report-ca=/etc/jupyter-gpushare-view/ca.crt",
+    ]
+    assert url_of(url)
+    pod = the(everything, "DaemonSet")["spec"]["template"]["spec"]
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    (source,) = volumes["view-token"]["projected"]["sources"]
+    assert source["serviceAccountToken"] == {
+        "path": "token",
+        "audience": "gpushare",
+        "expirationSeconds": 3600,
+    }
+    assert volumes["view-ca"]["configMap"] == {"name": "authority"}
+    plugin = container(everything, "plugin")["volumeMounts"]
+    assert not {"view-token", "view-ca"} & {each["name"] for each in plugin}
+    (rule,) = the(everything, "NetworkPolicy")["spec"]["egress"][2:]
+    assert rule == {
+        "ports": [{"port": 8443, "protocol": "TCP"}],
+        "to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
+    }
+    without = rendered(SMALLEST)
+    assert "view" not in str(the(without, "DaemonSet")["spec"])
+    assert len(the(without, "NetworkPolicy")["spec"]["egress"]) == 2
+    open_to = rendered({**SMALLEST, "view": {"url": url}})
+    assert the(open_to, "NetworkPolicy")["spec"]["egress"][2] == {
+        "ports": [{"port": 443, "protocol": "TCP"}]
+    }
 
 
 @pytest.mark.promise(

@@ -17,6 +17,7 @@ from jupyter_gpushare.cli.checkup import (
     jobs,
     node,
     places,
+    reports,
     strangers,
     versions,
 )
@@ -70,8 +71,25 @@ def frozen_kernel(*, holds: bool) -> dict[str, Any]:
     }
 
 
+VIEW = "wss://hub/services/gpushare-view/api/v1/reports"
+
+
+def reporting(*, ok: bool) -> dict[str, Any]:
+    """A status of a scheduler that reports to a view, or would like to."""
+    why = "" if ok else "The view does not know this node's token. Make one."
+    reports = {"to": VIEW, "ok": ok, "since": 1_000_000_000, "why": why}
+    return status(scheduler={**status()["scheduler"], "reports": reports})
+
+
 WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
     ("library", "library", {"missing": "It is not there. Reinstall."}, PROBLEM, "not there"),
+    (
+        "reports",
+        "scheduler",
+        {"status": reporting(ok=False)},
+        WARNING,
+        "does not know this node's token. Nothing is reported since 2001-09-0",
+    ),
     (
         "library",
         "library",
@@ -256,6 +274,14 @@ def test_each_fault_is_found_alone(
     assert finding.what != finding.remedy
 
 
+def test_a_view_that_is_told_is_named() -> None:
+    """A scheduler without a view says nothing of one."""
+    found = findings(machine_with("scheduler", status=reporting(ok=True)))
+    (reports,) = [each for each in found if each.check == "reports"]
+    assert reports.level is Level.OK and VIEW in reports.what
+    assert not [each for each in findings(HEALTHY) if each.check == "reports"]
+
+
 @pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
 def test_a_scheduler_without_notebooks_disturbs_nobody() -> None:
     """The server that started it is gone; it ends by itself."""
@@ -302,7 +328,7 @@ def test_parked_memory_hides_no_stranger() -> None:
     "module",
     [
         *(findings_module, finding_module, clock, hook_library, host_memory, jobs, node, places),
-        *(strangers, versions),
+        *(reports, strangers, versions),
     ],
 )
 def test_the_checks_are_pure(module: ModuleType) -> None:
@@ -313,7 +339,7 @@ def test_the_checks_are_pure(module: ModuleType) -> None:
     } | {name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names}
     pure = {"__future__", "enum", "collections.abc", "dataclasses", "typing"}
     ours = {"facts", "finding", "clock", "hook_library", "host_memory", "jobs", "node", "places"}
-    ours |= {"strangers", "versions", "jupyter_gpushare.kernel.elf_versions"}
+    ours |= {"reports", "strangers", "text", "versions", "jupyter_gpushare.kernel.elf_versions"}
     ours |= {"jupyter_gpushare.kubelet.pods", "jupyter_gpushare.kubelet.seats"}
     ours |= {"jupyter_gpushare.client.paths"}  # names alone
     assert imported - pure <= ours

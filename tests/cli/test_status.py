@@ -28,6 +28,7 @@ from tests.cli.conftest import Command, command_at
 from tests.support.hook_client import DEVICE, GIB, memory_reported
 from tests.support.other_user import OTHER_UID, as_root_only
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.view_stand_in import ViewStandIn, token_file
 
 
 @pytest.mark.promise("cli", "`jupyter gpushare status` tells who holds and who waits")
@@ -46,6 +47,27 @@ def test_status_says_who_holds_and_who_waits(
     assert "1. second has waited for" in done.stdout
     assert "turns on, quantum 500 ms to 30.0 s" in done.stdout
     assert "TENANT" in done.stdout
+
+
+@pytest.mark.promise("The status says whether reports reach...")
+def test_status_says_whether_the_view_is_told(tmp_path: Path) -> None:
+    """Since when, and while it is not, why and what to do."""
+    token = token_file(tmp_path)
+    with (
+        ViewStandIn() as view,
+        running_scheduler(
+            tmp_path / "run", f"--report-to={view.url}", f"--report-token-file={token}"
+        ) as scheduler,
+    ):
+        gpushare = command_at(scheduler.directory)
+        scheduler.eventually(lambda status: status["scheduler"]["reports"]["ok"])
+        assert f"reports to ws://127.0.0.1:{view.port}/" in gpushare("status").stdout
+        assert ": ok, since 2" in gpushare("status").stdout
+        view.fault = "hang up"
+        scheduler.tenant("first")
+        scheduler.eventually(lambda status: not status["scheduler"]["reports"]["ok"])
+        assert ": not since 2" in gpushare("status").stdout
+        assert "has ended the connection" in gpushare("status").stdout
 
 
 @pytest.mark.promise("cli", "`jupyter gpushare status --json` tells all")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import slurm
+from tests.cluster import prometheus, slurm
 from tests.cluster.slurm import CannotRun, check_machine
 from tests.cluster.views import closed_parent
 
@@ -54,6 +54,15 @@ def test_a_machine_that_does_not_allow_it(complete: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     with pytest.raises(CannotRun, match="Run this as root"):
         check_machine()
+
+
+@pytest.mark.promise("The tests of clusters fail where...")
+def test_prometheus_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither on the machine, nor as a package."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(prometheus, "STORE", tmp_path / "store")
+    with pytest.raises(prometheus.CannotRun, match="Run `apt-get install prometheus`"):
+        prometheus.program("promtool")
 
 
 def test_a_folder_that_is_closed_to_others(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.client.paths import HTTP_SOCKET
 from jupyter_gpushare.hub.options import ROOTS_RUNTIME_DIR
 from tests.deploy.unit import (
+    UNIT,
     as_the_unit_bounds_it,
     entries,
     installed_text,
@@ -26,6 +27,7 @@ from tests.deploy.unit import (
 from tests.support.other_user import OTHER_UID, as_other_user, as_root_only
 from tests.support.paths import ROOT
 from tests.support.sim import SimulatedMachine
+from tests.support.view_stand_in import token_file
 
 COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "scheduler"]
 
@@ -43,6 +45,22 @@ def test_the_scheduler_knows_the_flags_of_the_unit() -> None:
     assert "--serve-all-users" in flags and "--hub" not in flags
     assert f"--runtime-dir={ROOTS_RUNTIME_DIR}" in flags
     assert entries("Service")["RuntimeDirectory"] == ROOTS_RUNTIME_DIR.name
+
+
+def test_the_scheduler_knows_the_flags_for_a_view(tmp_path: Path) -> None:
+    """The unit's comment shows them; they are those of the unit, and more."""
+    (shown,) = [line for line in UNIT.read_text().splitlines() if "--report-to" in line]
+    flags = shown.split(" scheduler ")[1].split()
+    assert flags[: len(scheduler_flags())] == scheduler_flags()
+    (token,) = [each for each in flags if each.startswith("--report-token-file=")]
+    ours = f"--report-token-file={token_file(tmp_path)}"
+    checked = subprocess.run(
+        [*COMMAND, "--check-config", *(ours if each == token else each for each in flags)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 @pytest.mark.promise("The systemd unit starts a scheduler...")

@@ -6,6 +6,7 @@ import json
 import queue
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -70,6 +71,14 @@ class Visitor:
             headers=self._xsrf_header(self._user_path),
             timeout=ANSWER_S_MAX,
         )
+
+    def visit(self, path: str, headers: Mapping[str, str] | None = None) -> requests.Response:
+        """A page of the hub's own address, through all that it leads to."""
+        return self._browser.get(f"{self._url}{path}", headers=headers, timeout=ANSWER_S_MAX)
+
+    def xsrf(self, path: str) -> str:
+        """What a page below this path sends with its requests."""
+        return self._xsrf(path)
 
     def new_token(self, *scopes: str) -> str:
         """A token that the person asks the hub for; limited to scopes where some are named."""

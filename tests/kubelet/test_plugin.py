@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 
 import grpc
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from jupyter_gpushare.kubelet import plugin as plugin_module
 from jupyter_gpushare.kubelet import registration
 from jupyter_gpushare.kubelet.api import device_plugin_pb2 as api
+from jupyter_gpushare.kubelet.api import pod_resources_pb2 as api_of_pods
 from jupyter_gpushare.kubelet.registration import WATCH_S
-from tests.kubelet.conftest import SEATS, Node
+from jupyter_gpushare.scheduler.report.found import PluginProblems
+from tests.kubelet.conftest import SEATS, WAIT_S_MAX, Node
 from tests.kubelet.fake_kubelet import CHECKPOINT, NotAdmitted
+from tests.kubelet.test_pods import allocatable, kubelet
 
 RESOURCE = "gpushare.jupyter.org/turn"
 AWAY_S = 2.0
@@ -259,3 +263,33 @@ def test_a_file_in_the_sockets_place_stays(node: Node, caplog: pytest.LogCapture
             kubelet.wait_until(lambda: "is not a socket; move it away" in caplog.text)
             (node.kubelet_dir / "gpushare.sock").unlink()
             kubelet.wait_for_seats(SEATS)
+
+
+@pytest.mark.promise("What is wrong with the pods of a...")
+def test_the_scheduler_is_told_what_is_wrong_with_pods(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Again and again, as the kubelet says it then; a kubelet that is silent changes nothing."""
+    monkeypatch.setattr(plugin_module, "WRITE_EVERY_S", 0.02)
+    pods = [api_of_pods.PodResources(name="jupyter-bob", namespace="hub")]
+    gpu = api_of_pods.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["GPU-1::1"])
+    pods[0].containers.add(name="notebook", devices=[gpu])
+    told = PluginProblems(node.runtime_dir)
+
+    def eventually(sentences: int) -> None:
+        until_s = time.monotonic() + WAIT_S_MAX
+        while len(told.now()) != sentences:
+            assert time.monotonic() < until_s, told.now()
+            time.sleep(0.01)
+
+    with node.plugin(), kubelet(
+        node.pods_socket,
+        List=lambda: api_of_pods.ListPodResourcesResponse(pod_resources=pods),
+        GetAllocatableResources=allocatable,
+    ):
+        eventually(1)
+        assert "jupyter-bob has a share of GPU-1 and no seat" in told.now()[0]
+        assert "Add gpushare.jupyter.org/turn: 1" in told.now()[0]
+        pods.clear()
+        eventually(0)
+        assert (node.runtime_dir / "plugin-problems.json").exists()

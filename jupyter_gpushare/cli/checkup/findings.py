@@ -16,6 +16,7 @@ from .host_memory import check_host_memory
 from .jobs import check_job
 from .node import check_node
 from .places import check_place, who_gives_a_gpu, who_starts_it
+from .reports import check_reports
 from .strangers import check_foreign_memory
 from .versions import check_versions
 
@@ -358,4 +359,5 @@ CHECKS: tuple[Check, ...] = (
     check_frozen,
     check_host_memory,
     check_node,
+    check_reports,
 )

@@ -72,7 +72,7 @@ class Service:
     """`submit`, `request`, `snapshot` and `estimates` are the driver's. `now_s` is of the clock by
     which `timeline` and `past_waits` are told what happens. The others are told: `joined` at each
     client, `recovered` when all who were expected are back, `tenants_changed` with their count,
-    `tenant_gone` with its id."""
+    `tenant_gone` with its id. `reports` tells how reporting to the view goes."""
 
     def __init__(
         self,
@@ -99,6 +99,7 @@ class Service:
         joined: Callable[[], None] = lambda: None,
         tenants_changed: Callable[[int], None] = lambda count: None,
         tenant_gone: Callable[[str], None] = lambda tenant_id: None,
+        reports: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         self._submit = submit
         self._request = request
@@ -124,6 +125,7 @@ class Service:
         self._joined = joined
         self._tenants_changed = tenants_changed
         self._tenant_gone = tenant_gone
+        self._reports = reports
 
     # ---- from the hooks' side ----
 
@@ -166,6 +168,7 @@ class Service:
             "user": user_name(self._own_uid),
             "runtime_dir": str(self._hook_socket.parent),
             "uptime_s": round(plain.at_s - self._started_s, 1),
+            "reports": self._reports(),
         }
         return status_of(
             plain,

@@ -1,0 +1,1 @@
+"""Tells the view of all nodes what this scheduler knows."""

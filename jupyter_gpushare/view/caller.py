@@ -1,0 +1,13 @@
+"""Who asks the view. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A user of the hub. An administrator has the scope `custom:gpushare:admin`."""
+
+    name: str
+    is_admin: bool

@@ -1,0 +1,89 @@
+"""Who asks, and what they may see: a user of the hub, by the cookie of their browser or a token."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+
+from tornado.web import RequestHandler
+
+from jupyter_gpushare.hub.auth import HubError, HubTokens, token_of
+
+from .caller import Caller as Caller
+
+log = logging.getLogger(__name__)
+
+METRICS_TOKEN_CHARACTERS_MAX = 4096
+
+
+class CallerRefused(Exception):
+    """The message is a sentence for a person."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Callers(Protocol):
+    """Says who calls; None: nobody has logged in. Raises CallerRefused."""
+
+    async def caller(self, handler: RequestHandler) -> Caller | None: ...
+
+    def routes(self, prefix: str) -> list[tuple[Any, ...]]:
+        """Through which people log in. The page leads them to `login` below the prefix."""
+
+
+async def caller_of_token(tokens: HubTokens, authorization: str) -> Caller:
+    """Raises CallerRefused."""
+    token = token_of(authorization)
+    if token is None:
+        raise CallerRefused(
+            HTTPStatus.UNAUTHORIZED,
+            "The header Authorization has no hub token. Send `Authorization: token …` with one of "
+            "yours.",
+        )
+    try:
+        user = await tokens.owner_of(token)
+    except HubError as error:
+        raise CallerRefused(error.status, str(error)) from error
+    return Caller(user.name, user.admin)
+
+
+class MetricsToken:
+    """The one token of Prometheus, which is no user of the hub. Its file is read each time: it may
+    be replaced."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def fits(self, authorization: str | None) -> bool:
+        shown = token_of(authorization)
+        if self._path is None or shown is None:
+            return False
+        try:
+            with self._path.open("rb") as file:
+                kept = file.read(METRICS_TOKEN_CHARACTERS_MAX).strip()
+        except OSError as error:
+            log.warning("the file of the metrics token cannot be read: %s", error)
+            return False
+        return bool(kept) and hmac.compare_digest(kept, shown.encode("utf-8", "replace"))
+
+
+def hub_callers(environ: Mapping[str, str]) -> Callers:
+    """For a service of a hub; raises HubUnavailable where there is no hub to ask."""
+    from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
+
+    tokens = hub_tokens(environ)
+    for name in ("JUPYTERHUB_API_TOKEN", "JUPYTERHUB_CLIENT_ID"):
+        if not environ.get(name):
+            raise HubUnavailable(
+                f"{name} is not set, so nobody could log in. Let JupyterHub start the view as a "
+                f"service (c.GPUShare.view = True), or set what docs/view.md lists."
+            )
+    from .oauth import OAuthCallers
+
+    return OAuthCallers(tokens)

@@ -1,0 +1,158 @@
+"""`jupyter gpushare view`, and `view token`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+import websocket
+
+from jupyter_gpushare.cli.main import main
+from jupyter_gpushare.reports.format import Hello, message_of, text_of
+from jupyter_gpushare.reports.node_tokens import read_tokens
+from tests.reports.rows import BOOT
+from tests.support.ports import free_ports
+
+END_S_MAX = 60
+COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "view"]
+
+
+def hub_environment(port: int) -> dict[str, str]:
+    """As a hub gives it to its service; there is no hub."""
+    names = ("JUPYTERHUB_", "GPUSHARE_", "KUBERNETES_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(names)}
+    return {
+        **kept,
+        "JUPYTERHUB_API_URL": "http://127.0.0.1:9/hub/api",
+        "JUPYTERHUB_API_TOKEN": "t",
+        "JUPYTERHUB_CLIENT_ID": "service-gpushare-view",
+        "JUPYTERHUB_SERVICE_NAME": "gpushare-view",
+        "JUPYTERHUB_SERVICE_PREFIX": "/base/services/gpushare-view/",
+        "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{port}",
+    }
+
+
+def test_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is printed once, alone in its line."""
+    path = tmp_path / "tokens"
+    assert main(["view", "token", "node-a", "--tokens", str(path)]) == 0
+    (token,) = capsys.readouterr().out.splitlines()
+    assert read_tokens(path).name_of(token) == "node-a"
+
+
+@pytest.mark.promise("view", "What is wrong with the view's flags is one sentence, with what to do")
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ([], "knows no credentials. Give --tokens FILE, or"),
+        (["--kubernetes"], "any pod of the cluster could be a node. Name the account"),
+        (["--kubernetes", "--service-account=x"], "'x' names no service account. Give"),
+        (["--tokens=/none/file"], "cannot be read: No such file or directory. Make it with"),
+        (["--tokens={file}", "--report-port=0"], "There is no port 0. Give --report-port"),
+        (["--tokens={file}", "--report-port=1"], "go together: nodes report from other"),
+        (["--tokens={file}", "--tls-cert={file}"], "go together"),
+        (["--tokens={file}", "--report-port=65000", "--tls-cert={file}"], "cannot be used: "),
+        (["--tokens={file}", "--data-dir={file}"], "cannot be used: File exists. Name one in"),
+        (["--kubernetes", "--service-account=a:b"], "not a pod of Kubernetes"),
+        (["token", "a b", "--tokens={file}"], "A node cannot be called 'a b'. Give it a name"),
+        (["token", "a", "--tokens=/none/file"], "cannot be written: No such file"),
+    ],
+)
+def test_wrong_flags(tmp_path: Path, flags: list[str], says: str) -> None:
+    """Exit status 2."""
+    file = tmp_path / "file"
+    file.touch()
+    (port,) = free_ports(1)
+    done = subprocess.run(
+        [*COMMAND, *(each.format(file=file) for each in flags)],
+        env=hub_environment(port),
+        capture_output=True,
+        text=True,
+        timeout=END_S_MAX,
+        check=False,
+    )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, says in line) == (2, True), line
+    assert line.startswith("jupyter gpushare: ") and line.endswith(".")
+
+
+@pytest.mark.promise("What is wrong with the view's...")
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("JUPYTERHUB_API_URL", "", "there is no hub to ask. Let JupyterHub start"),
+        ("JUPYTERHUB_API_TOKEN", "", "nobody could log in. Let JupyterHub start the view"),
+        ("JUPYTERHUB_SERVICE_URL", "https://x", "not such as http://127.0.0.1"),
+        ("JUPYTERHUB_SERVICE_URL", "http://x:port", "not such as http://127.0.0.1"),
+        ("JUPYTERHUB_SERVICE_URL", "http://127.0.0.1:{taken}", "cannot listen at 127.0.0.1"),
+    ],
+)
+def test_a_wrong_environment(tmp_path: Path, variable: str, value: str, says: str) -> None:
+    """Also a port that somebody has."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (tmp_path / "tokens").touch()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [*COMMAND, f"--tokens={tmp_path / 'tokens'}"],
+            env={**hub_environment(port), variable: value.format(taken=port)},
+            capture_output=True,
+            text=True,
+            timeout=END_S_MAX,
+            check=False,
+        )
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, says in line) == (2, True), line
+
+
+@pytest.mark.promise("A view that ends tells its...")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_process(tmp_path: Path, number: signal.Signals) -> None:
+    """It serves, ends well at a signal while a node is connected, and its directory is its own."""
+    tokens, data = tmp_path / "tokens", tmp_path / "data"
+    assert main(["view", "token", "node-a", "--tokens", str(tokens)]) == 0
+    token = subprocess.run(
+        [*COMMAND, "token", "node-a", f"--tokens={tokens}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    (port,) = free_ports(1)
+    view = subprocess.Popen(
+        [*COMMAND, f"--tokens={tokens}", f"--data-dir={data}"],
+        env=hub_environment(port),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert view.stderr is not None
+        assert f"http://127.0.0.1:{port}/base/services/gpushare-view/" in view.stderr.readline()
+        url = f"127.0.0.1:{port}/base/services/gpushare-view/"
+        assert requests.get(f"http://{url}api/v1/nodes", timeout=END_S_MAX).status_code == 403
+        refused = requests.get(
+            f"http://{url}api/v1/nodes", headers={"Authorization": "token x"}, timeout=END_S_MAX
+        )
+        assert (refused.status_code, "does not answer" in refused.text) == (503, True)
+        sock = websocket.create_connection(
+            f"ws://{url}api/v1/reports",
+            header=[f"Authorization: Bearer {token}"],
+            suppress_origin=True,
+            timeout=END_S_MAX,
+        )
+        sock.send(text_of(Hello(boot=BOOT, version="1")))
+        message_of(sock.recv())
+        view.send_signal(number)
+        opcode, data_of_close = sock.recv_data()
+        assert (opcode, int.from_bytes(data_of_close[:2], "big")) == (8, 1001)
+    finally:
+        view.send_signal(signal.SIGTERM)
+        _, log = view.communicate(timeout=END_S_MAX)
+    assert view.returncode == 0, log
+    assert "Traceback" not in log, log
+    assert data.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,352 @@
+"""Nodes that report to the view over their WebSocket: good ones, and the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.reports.format import MESSAGE_BYTES_MAX, Hello, Seen, text_of
+from jupyter_gpushare.view import receiver as receiver_module
+from jupyter_gpushare.view.pace import Pace
+from jupyter_gpushare.view.receiver import (
+    ANOTHER_HAS_COME,
+    CANNOT_BE_READ,
+    CREDENTIAL_ENDED,
+    MESSAGES_AT_ONCE,
+    TOO_FAST,
+    cut,
+)
+from tests.reports.rows import BOOT, OTHER_BOOT, a_device, a_node, a_report, a_tenant
+from tests.view.service import Closed, Refused, run, running_view
+
+
+@pytest.mark.promise(
+    "view", "A scheduler reports over one WebSocket, and what it says is there at once"
+)
+def test_a_node_reports(tmp_path: Path) -> None:
+    """Hello, a whole report and a delta, each with its answer."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node = await view.node("node-a", tenants={"t": a_tenant()})
+            assert list(view.fleet.nodes["node-a"].tenants) == ["t"]
+            assert await node.report(a_report(1, tenants={"t": None})) == Seen(sequence=1)
+            assert view.fleet.nodes["node-a"].tenants == {}
+            assert await node.report(a_report(3)) == Seen(sequence=3, again=True)
+            assert view.fleet.nodes["node-a"].connected
+            node.leave()
+            await view.until(lambda: not view.fleet.nodes["node-a"].connected)
+
+    run(scenario())
+
+
+@pytest.mark.promise(
+    "view", "The name of a node comes from its credential and from nothing that it says"
+)
+def test_the_name_is_the_credentials(tmp_path: Path) -> None:
+    """A name in a message is passed over."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node = await view.connect(view.token("node-a"))
+            said = {**json.loads(text_of(Hello(boot=BOOT, version="1"))), "name": "node-b"}
+            await node.send(json.dumps(said))
+            assert list(view.fleet.nodes) == ["node-a"]
+
+    run(scenario())
+
+
+@pytest.mark.promise(
+    "bad-input",
+    "A wrong node token: 401 before the upgrade, with a sentence, and the view knows of no node",
+)
+def test_wrong_tokens(tmp_path: Path) -> None:
+    """None, another one, one that was replaced, and one that is no token."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            old = view.token("node-a")
+            view.token("node-a")
+            for token in (None, "guessed", old, "x" * 20_000, "a\tb"):
+                with pytest.raises(Refused) as refused:
+                    await view.connect(token)
+                assert refused.value.status == 401, token
+                assert refused.value.message.endswith(".")
+            assert view.fleet.nodes == {}
+
+    run(scenario())
+
+
+def test_a_browser_does_not_report(tmp_path: Path) -> None:
+    """Who names an origin is a page, of whatever site."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            with pytest.raises(Refused) as refused:
+                await view.connect(view.token("a"), Origin=f"http://127.0.0.1:{view.view.port}")
+            assert refused.value.status == 403
+
+    run(scenario())
+
+
+@pytest.mark.promise("bad-input", "A removed node token ends the connection that it has opened")
+def test_a_token_that_is_removed(tmp_path: Path) -> None:
+    """At the next look; others go on."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node, other = await view.node("node-a"), await view.node("node-b")
+            await view.view.receiver.recheck()
+            assert (await node.report(a_report(1))).sequence == 1
+            view.token("node-a")
+            await view.view.receiver.recheck()
+            closed = await node.ended()
+            assert closed.code == CREDENTIAL_ENDED and "token" in closed.reason
+            assert (await other.report(a_report(1))).sequence == 1
+
+    run(scenario())
+
+
+@pytest.mark.promise("A message of a node that cannot...")
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[[[[", b"\xff\xfe", '{"type": "report"}', text_of(Seen(sequence=1)), "null"],
+)
+def test_a_node_that_lies(tmp_path: Path, text: str | bytes) -> None:
+    """Its connection ends with the reason, its row says so, and the others go on."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node = await view.node("node-a", tenants={"t": a_tenant()})
+            other = await view.node("node-b")
+            with pytest.raises(Closed) as closed:
+                await node.send(text)
+            assert closed.value.code == CANNOT_BE_READ
+            kept = view.fleet.nodes["node-a"]
+            assert kept.fault.startswith(closed.value.reason[:80]) and list(kept.tenants) == ["t"]
+            assert (await other.report(a_report(1))).sequence == 1
+            again = await view.connect(view.token("node-a"))
+            await again.come()
+            assert kept.fault == ""
+
+    run(scenario())
+
+
+@pytest.mark.promise(
+    "bad-input", "A node that sends 10 MB in one message: it loses its connection alone"
+)
+def test_ten_megabytes(tmp_path: Path) -> None:
+    """The page says why, and another node does not notice."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node, other = await view.node("node-a"), await view.node("node-b")
+            with pytest.raises(Closed):
+                await node.send("x" * (10 << 20))
+            await view.until(lambda: not view.fleet.nodes["node-a"].connected)
+            assert f"more than {MESSAGE_BYTES_MAX} bytes" in view.fleet.nodes["node-a"].fault
+            assert (await other.report(a_report(1))).sequence == 1
+
+    run(scenario())
+
+
+@pytest.mark.promise("bad-input", "A node that reports without end is cut off, and no other is")
+def test_too_many_messages(tmp_path: Path) -> None:
+    """Also when it comes back each time: what it has sent counts on."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node, other = await view.node("node-a"), await view.node("node-b")
+            token = view.token("node-a")
+            with pytest.raises(Closed) as closed:
+                for number in range(1, int(MESSAGES_AT_ONCE) * 50):
+                    await node.report(a_report(number))
+            assert closed.value.code == TOO_FAST
+            assert "more than this view takes" in view.fleet.nodes["node-a"].fault
+            with pytest.raises(Refused) as refused:
+                for _ in range(int(MESSAGES_AT_ONCE) * 50):
+                    await view.connect(token)
+            assert refused.value.status == 429
+            assert (await other.report(a_report(1))).sequence == 1
+
+    run(scenario())
+
+
+@pytest.mark.promise("A node that reports without end...")
+def test_too_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of the largest size in a row are more than a node may send."""
+    monkeypatch.setattr(receiver_module, "BYTES_AT_ONCE", 2_500.0)
+    monkeypatch.setattr(receiver_module, "BYTES_PER_S", 0.001)
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node = await view.node("node-a")
+            devices = {f"{n}": a_device(name="x" * 300) for n in range(4)}
+            with pytest.raises(Closed) as closed:
+                for number in range(1, 9):
+                    await node.report(a_report(number, devices=devices))
+            assert closed.value.code == TOO_FAST
+
+    run(scenario())
+
+
+def test_pace() -> None:
+    """So many at once, then so many a second, however long nobody came."""
+    pace = Pace(per_s=10.0, most=30.0, at_s=5.0)
+    assert sum(pace.takes(1, 5.0) for _ in range(100)) == 30
+    assert sum(pace.takes(1, 6.0) for _ in range(100)) == 10
+    assert sum(pace.takes(1, 5.5) for _ in range(100)) == 0  # a clock that goes back gives nothing
+    assert sum(pace.takes(1, 1e9) for _ in range(100)) == 30
+    assert not pace.is_unspent(1e9) and pace.is_unspent(2e9)
+    assert not pace.takes(31, 3e9)
+
+
+@pytest.mark.promise(
+    "bad-input", "A node that says nothing, or does not read: it holds nobody else up"
+)
+def test_no_hello(tmp_path: Path) -> None:
+    """It has ten seconds."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            view.view.receiver.hello_s_max = 0.05
+            silent = await view.connect(view.token("node-a"))
+            closed = await silent.ended()
+            assert (closed.code, "hello" in closed.reason) == (CANNOT_BE_READ, True)
+            assert view.fleet.nodes == {}
+            view.view.receiver.hello_s_max = 0.2
+            good = await view.node("node-b")
+            await asyncio.sleep(0.3)
+            assert (await good.report(a_report(1))).sequence == 1
+
+    run(scenario())
+
+
+@pytest.mark.promise("A node that says nothing, or does...")
+def test_a_node_that_does_not_read(tmp_path: Path) -> None:
+    """Another one is answered meanwhile, and its messages are bounded as everybody's."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            deaf, other = await view.node("node-a"), await view.node("node-b")
+            for number in range(1, 20):
+                await deaf.push(a_report(number))
+            assert (await other.report(a_report(1))).sequence == 1
+
+    run(scenario())
+
+
+@pytest.mark.promise("Two nodes of one name: the one...")
+def test_two_schedulers_of_one_name(tmp_path: Path) -> None:
+    """The one that came last stays; the other is told, and is told again when it comes back."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            first = await view.node("node-a", tenants={"of the first": a_tenant()})
+            token = view.token("node-a")
+            second = await view.connect(token)
+            await second.come(OTHER_BOOT)
+            assert (await first.ended()).code == ANOTHER_HAS_COME
+            again = await view.connect(token)
+            with pytest.raises(Closed) as closed:
+                await again.hello(BOOT)
+            assert closed.value.code == ANOTHER_HAS_COME
+            assert "Another scheduler reports as node-a" in closed.value.reason
+            assert (await second.report(a_report(1, boot=OTHER_BOOT))).sequence == 1
+            node = view.fleet.nodes["node-a"]
+            assert node.connected and node.tenants == {}
+            assert node.is_in_conflict(view.view.state.clock_s())
+
+    run(scenario())
+
+
+@pytest.mark.promise(
+    "view", "A scheduler whose connection broke comes back, and its old one is ended"
+)
+def test_the_same_scheduler_again(tmp_path: Path) -> None:
+    """No conflict: it is the same start of the same scheduler. What the old connection still
+    brings counts no more, and its end leaves the node connected."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            first = await view.node("node-a", tenants={"t": a_tenant()})
+            second = await view.connect(view.token("node-a"))
+            await second.come(tenants={"u": a_tenant()})
+            await first.push(a_report(1, tenants={"u": None}))
+            assert (await first.ended()).code == ANOTHER_HAS_COME
+            assert (await second.report(a_report(1))).sequence == 1
+            node = view.fleet.nodes["node-a"]
+            assert node.connected and list(node.tenants) == ["u"]
+            assert not node.is_in_conflict(view.view.state.clock_s())
+
+    run(scenario())
+
+
+@pytest.mark.promise("A report that is replayed, older...")
+def test_a_replayed_report(tmp_path: Path) -> None:
+    """One that is sent again ends the connection; one of another start likewise."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node = await view.node("node-a", tenants={"t": a_tenant()})
+            with pytest.raises(Closed, match="has come after report 0"):
+                await node.report(a_report(0))
+            node = await view.connect(view.token("node-a"))
+            await node.come()
+            with pytest.raises(Closed, match="another start"):
+                await node.report(a_report(1, boot=OTHER_BOOT))
+            node = await view.connect(view.token("node-a"))
+            with pytest.raises(Closed, match="hello once"):
+                await node.report(a_report(0))
+            node = await view.connect(view.token("node-a"))
+            await node.come()
+            with pytest.raises(Closed, match="hello once"):
+                await node.hello()
+
+    run(scenario())
+
+
+@pytest.mark.promise(
+    "view", "A view that ends tells its nodes, and one that starts knows them in a moment"
+)
+def test_a_restart_of_the_view(tmp_path: Path) -> None:
+    """They are closed as `going away`, and come back with a whole report."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node = await view.node("node-a")
+            token = view.token("node-b")
+            waiting = asyncio.ensure_future(node.ended())
+            await asyncio.sleep(0)
+        assert (await waiting).code == 1001
+        async with running_view(tmp_path) as view:
+            node = await view.connect(token)
+            assert (await node.hello()).again
+            assert (await node.report(a_report(7, whole=True, node=a_node()))).again is False
+
+    run(scenario())
+
+
+def test_what_a_closing_frame_can_say() -> None:
+    """Whole characters of 120 bytes."""
+    assert cut("é" * 100) == "é" * 60
+    assert cut("short. Do.") == "short. Do."
+
+
+def test_nobody_is_kept_for_ever(tmp_path: Path) -> None:
+    """How much a node has sent is forgotten when it is long ago."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            await view.node("node-a")
+            receiver = view.view.receiver
+            receiver.tidy()
+            assert receiver._paces
+            receiver._clock_s = lambda: 1e12
+            receiver.tidy()
+            assert not receiver._paces
+
+    run(scenario())
