@@ -282,10 +282,13 @@ def test_the_scheduler_is_told_what_is_wrong_with_pods(
             assert time.monotonic() < until_s, told.now()
             time.sleep(0.01)
 
-    with node.plugin(), kubelet(
-        node.pods_socket,
-        List=lambda: api_of_pods.ListPodResourcesResponse(pod_resources=pods),
-        GetAllocatableResources=allocatable,
+    with (
+        node.plugin(),
+        kubelet(
+            node.pods_socket,
+            List=lambda: api_of_pods.ListPodResourcesResponse(pod_resources=pods),
+            GetAllocatableResources=allocatable,
+        ),
     ):
         eventually(1)
         assert "jupyter-bob has a share of GPU-1 and no seat" in told.now()[0]
