@@ -19,6 +19,7 @@ from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import SimulatedMachine
 
+PLAIN_KERNEL = {"JUPYTERHUB_USER": "bob", "JPY_PARENT_PID": "1"}
 STRANGER = """
 import ctypes, sys
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -87,8 +88,8 @@ def test_a_machine_with_nothing_running(gpushare: Command) -> None:
 @pytest.mark.promise("The doctor of a machine or a node says whose...")
 @pytest.mark.parametrize(
     ("environ", "check", "words"),
-    [({}, "foreign-memory", ""), ({"JUPYTERHUB_USER": "bob"}, "package", "of bob's server")],
-    ids=["program", "server"],
+    [({}, "foreign-memory", ""), (PLAIN_KERNEL, "package", "of bob's server")],
+    ids=["program", "kernel"],
 )
 def test_a_process_without_the_hook_is_found(
     sim: SimulatedMachine,

@@ -132,6 +132,17 @@ def test_a_container_that_nobody_leads() -> None:
     assert bad(by_hand) == []
 
 
+def test_a_directory_that_a_user_has_named() -> None:
+    """In a container of their own, where the next server starts a scheduler."""
+    elsewhere = FileFacts(path="/home/alice/run")
+    facts = nothing_mounted(dataclasses.replace(inside(DOCKER), hub=HubFacts(uid=ALICE)))
+    facts = dataclasses.replace(
+        facts, runtime=dataclasses.replace(facts.runtime, directory=elsewhere)
+    )
+    assert "container" not in {each.check for each in findings(facts)}
+    assert of_check(facts, "scheduler").remedy == "The next notebook server starts one."
+
+
 @pytest.mark.promise("In a container and in a pod the...")
 def test_a_pod_with_a_gpu_and_no_seat() -> None:
     """It may have the whole GPU, so this is no more than a warning; without a GPU it is none."""
@@ -288,7 +299,7 @@ def stranger(**origin: Any) -> Facts:
 )
 def test_a_server_without_the_package() -> None:
     """Its processes have no token of ours, and are named with their user."""
-    (found,) = bad(stranger(user="bob"))
+    (found,) = bad(stranger(user="bob", is_kernels=True))
     assert (found.check, found.level) == ("package", Level.WARNING)
     assert found.what.endswith("use GPU 0: 99 (train) of bob's server.")
     assert "Install jupyter-gpushare in the image" in found.remedy
@@ -297,25 +308,31 @@ def test_a_server_without_the_package() -> None:
 @pytest.mark.promise("The doctor of a machine or a node says whose...")
 @pytest.mark.parametrize(
     "origin",
-    [{}, {"user": "bob", "is_switched_off": True}, {"user": "bob", "is_tenants": True}],
-    ids=["no-server", "switched-off", "has-it"],
+    [
+        {},
+        {"user": "bob"},
+        {"user": "bob", "is_kernels": True, "is_switched_off": True},
+        {"user": "bob", "is_kernels": True, "is_tenants": True},
+    ],
+    ids=["no-server", "terminal", "switched-off", "has-it"],
 )
 def test_others_that_take_no_turns(origin: dict[str, Any]) -> None:
     """The package is not what they lack."""
     (found,) = bad(stranger(**origin))
     assert (found.check, "99 (train)" in found.what) == ("foreign-memory", True)
+    assert "jupyter gpushare run" in found.remedy
 
 
 def test_origins_are_read_where_we_may(tmp_path: Path) -> None:
     """Who has ended, or is not ours to look into, has none."""
     for pid, environ in (
-        (5, b"JUPYTERHUB_USER=bob\0X=1\0"),
+        (5, b"JUPYTERHUB_USER=bob\0JPY_PARENT_PID=1\0"),
         (6, b"JUPYTERHUB_USER=ann\0GPUSHARE_TOKEN=t\0GPUSHARE_DISABLE=1\0"),
     ):
         (tmp_path / f"proc/{pid}").mkdir(parents=True)
         (tmp_path / f"proc/{pid}/environ").write_bytes(environ)
     assert origins_of([5, 6, 7], tmp_path) == {
-        5: OriginFacts(user="bob"),
+        5: OriginFacts(user="bob", is_kernels=True),
         6: OriginFacts(user="ann", is_tenants=True, is_switched_off=True),
     }
 

@@ -111,6 +111,8 @@ class OriginFacts:
 
     user: str = ""
     """The JupyterHub user whose server has started it."""
+    is_kernels: bool = False
+    """It is a kernel, or was started by one."""
     is_tenants: bool = False
     is_switched_off: bool = False
 

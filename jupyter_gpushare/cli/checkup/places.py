@@ -20,15 +20,17 @@ def check_place(facts: Facts) -> Iterator[Finding]:
     place, directory = facts.place, facts.runtime.directory
     if not place.container or facts.node.socket:
         return
-    if place.is_led and not directory.exists:
+    if place.is_led and not directory.exists and _is_given_one(facts):
         yield problem(
             _CHECK,
             f"Nothing is mounted at {directory.path} in this container, so its kernels reach no "
             f"scheduler.",
             _who_mounts_it(facts),
         )
-    elif place.is_led:
+    elif place.is_led and directory.exists:
         yield ok(_CHECK, f"The directory {directory.path} of its scheduler is in this container.")
+    elif place.is_led:
+        return  # it may start a scheduler there by itself
     elif place.container == KUBERNETES and facts.hub.user and facts.machine.devices:
         yield warning(
             _CHECK,
@@ -56,7 +58,7 @@ def who_starts_it(facts: Facts) -> str:
             "Ask your administrator to look at the gpushare pod of this node (`kubectl get pods "
             "-o wide -l app.kubernetes.io/name=gpushare`)."
         )
-    if facts.hub.user and facts.place.is_led:
+    if facts.hub.user and facts.place.is_led and not facts.job.id:
         return (
             "Ask your administrator to look at the hub's service `gpushare`, which is the "
             "scheduler, in the hub's log."
@@ -75,6 +77,12 @@ def who_gives_a_gpu(facts: Facts, elsewhere: str) -> str:
     if facts.place.container == APPTAINER:
         return "Start the container with `apptainer exec --nv`."
     return elsewhere
+
+
+def _is_given_one(facts: Facts) -> bool:
+    """Who has named the directory is a hub, Slurm, or whoever gave a seat."""
+    by_others = bool(facts.hub.user or facts.job.id)
+    return by_others or facts.runtime.directory.path == TENANTS_INSIDE
 
 
 def _who_mounts_it(facts: Facts) -> str:

@@ -11,6 +11,8 @@ from jupyter_gpushare.kernel.environment import DISABLE, TOKEN
 from .facts import OriginFacts
 
 _USER = "JUPYTERHUB_USER"
+_OF_A_KERNEL = "JPY_PARENT_PID"
+"""Which Jupyter gives to kernels, and not to its terminals."""
 
 
 def origins_of(pids: Iterable[int], root: Path) -> dict[int, OriginFacts]:
@@ -25,6 +27,7 @@ def origins_of(pids: Iterable[int], root: Path) -> dict[int, OriginFacts]:
         environ = {name: value for name, _, value in texts}
         found[pid] = OriginFacts(
             user=environ.get(_USER, ""),
+            is_kernels=_OF_A_KERNEL in environ,
             is_tenants=bool(environ.get(TOKEN)),
             is_switched_off=environ.get(DISABLE) == "1",
         )

@@ -41,17 +41,16 @@ def check_foreign_memory(facts: Facts) -> Iterator[Finding]:
 
 
 def _told_by_process(facts: Facts, device: DeviceFacts, foreign: list[int]) -> Iterator[Finding]:
-    """A server's own processes apart: what is missing there is most often the package."""
-    servers = [pid for pid in foreign if _is_a_servers(facts, pid)]
-    others = [pid for pid in foreign if pid not in servers]
-    if servers:
+    """Kernels apart: what their servers lack is most often the package."""
+    kernels = [pid for pid in foreign if _is_a_plain_kernel(facts, pid)]
+    others = [pid for pid in foreign if pid not in kernels]
+    if kernels:
         who = ", ".join(
-            f"{_named(facts, pid)} of {facts.machine.origins[pid].user}'s server" for pid in servers
+            f"{_named(facts, pid)} of {facts.machine.origins[pid].user}'s server" for pid in kernels
         )
         yield warning(
             "package",
-            f"Processes that a notebook server has started without taking turns use {device.name}: "
-            f"{who}.",
+            f"Notebooks that do not take turns use {device.name}: {who}.",
             "Install jupyter-gpushare in the image of that server and restart it; if it is there, "
             "run `jupyter-gpushare doctor` in the server.",
         )
@@ -64,11 +63,12 @@ def _told_by_process(facts: Facts, device: DeviceFacts, foreign: list[int]) -> I
         )
 
 
-def _is_a_servers(facts: Facts, pid: int) -> bool:
+def _is_a_plain_kernel(facts: Facts, pid: int) -> bool:
+    """Of a hub's server, started without us, and not because somebody wants it so."""
     origin = facts.machine.origins.get(pid)
     if origin is None or origin.is_switched_off or origin.is_tenants:
         return False
-    return bool(origin.user)
+    return origin.is_kernels and bool(origin.user)
 
 
 def _named(facts: Facts, pid: int) -> str:

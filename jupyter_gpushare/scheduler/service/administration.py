@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import Any
 
-from jupyter_gpushare.core.configuration.values import settings_as_json
+from jupyter_gpushare.core.configuration.values import find, settings_as_json
 from jupyter_gpushare.core.events import (
     BoostRequested,
     ClassAsked,
@@ -93,10 +93,13 @@ class Administration:
         """What was set live counts no longer. All settings as they are now."""
         must_administer(caller, "Settings are changed")
         with self._audit.of(caller.name, "unset", what={"name": name}):
+            wrong = HTTPStatus.NOT_FOUND
             try:
+                find(name)
+                wrong = HTTPStatus.BAD_REQUEST  # what would count instead cannot be kept here
                 settings = self._settings.unset(name, f"unset by {caller.name}")
             except SettingsError as error:
-                raise RequestError(HTTPStatus.NOT_FOUND, str(error)) from error
+                raise RequestError(wrong, str(error)) from error
         return settings_as_json(settings)
 
     # ---- tenants ----

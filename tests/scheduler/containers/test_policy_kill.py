@@ -128,6 +128,24 @@ def test_what_is_seen_counts_too(in_a_container: SchedulerUnderTest) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
+@pytest.mark.promise("A scheduler that does not see the processes...")
+def test_it_does_not_come_back_by_itself(runtime: Path, hub_url: str) -> None:
+    """The value of the start would count again, once that of now is taken away."""
+    let_others_in(runtime.parent)
+    scheduler = SchedulerInAContainer(runtime, "--overdue-policy=kill", api_url=hub_url)
+    try:
+        desk = as_(scheduler, "desk")
+        desk.change_settings({"overdue_policy": "warn"})
+        with Container(scheduler):
+            with pytest.raises(RequestRefused, match="1 of the processes") as refused:
+                desk.unset_setting("overdue_policy")
+            assert refused.value.status == 400
+            assert desk.status()["settings"]["overdue_policy"] == "warn"
+    finally:
+        scheduler.process.kill()
+        scheduler.process.wait(30)
+
+
 def _is_taken(set_: Callable[[dict[str, str]], Any]) -> bool:
     try:
         set_({"overdue_policy": "kill"})
