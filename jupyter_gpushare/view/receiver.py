@@ -132,6 +132,13 @@ class Receiver:
             "on both sides."
         )
 
+    def heard(self, connection: ReportsHandler) -> None:
+        """A ping or a pong: they count as messages. Raises ReportError."""
+        if not self._pace_of(connection.name)[0].takes(1, self._clock_s()):
+            error = _TooFast(f"The node {connection.name} sends pings without end. Restart it.")
+            self._fleet.cannot_be_read(connection.name, error, now_s=self._clock_s())
+            raise error
+
     def is_too_big(self, connection: ReportsHandler) -> None:
         error = ReportError(
             f"The node has sent a message of more than {MESSAGE_BYTES_MAX} bytes. Look at what its "
@@ -254,6 +261,15 @@ class ReportsHandler(WebSocketHandler):
             return
         with contextlib.suppress(WebSocketClosedError):
             await self.write_message(text_of(seen))
+
+    def on_ping(self, data: bytes) -> None:
+        if not self._ended:
+            try:
+                self._receiver.heard(self)
+            except ReportError as error:
+                self.end(TOO_FAST, str(error))
+
+    on_pong = on_ping
 
     def end(self, code: int, reason: str) -> None:
         """What comes after that counts no more."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
+from tornado.websocket import WebSocketClosedError
 
 from jupyter_gpushare.reports.format import MESSAGE_BYTES_MAX, Hello, Seen, text_of
 from jupyter_gpushare.view import receiver as receiver_module
@@ -189,6 +191,22 @@ def test_too_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
                 for number in range(1, 9):
                     await node.report(a_report(number, devices=devices))
             assert closed.value.code == TOO_FAST
+
+    run(scenario())
+
+
+@pytest.mark.promise("A node that reports without end...")
+def test_too_many_pings(tmp_path: Path) -> None:
+    """They are answered, and so they count."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node, other = await view.node("node-a"), await view.node("node-b")
+            for _ in range(int(MESSAGES_AT_ONCE) * 10):
+                with contextlib.suppress(WebSocketClosedError):
+                    node.connection.ping(b"x")
+            assert (await node.ended()).code == TOO_FAST
+            assert (await other.report(a_report(1))).sequence == 1
 
     run(scenario())
 
