@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import MemoryTenants, swapping_scheduler
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import SchedulerUnderTest
@@ -76,11 +77,11 @@ class Program:
     def begin_to_ask(self, expression: str) -> None:
         self.process.say(f"={expression}")
 
-    def answer(self, *, within_s: float = 30.0) -> Any:
+    def answer(self, *, within_s: float = 60.0) -> Any:
         line = self.process.expect("answer ", within_s=within_s)
         return ast.literal_eval(line.removeprefix("answer "))
 
-    def ask(self, expression: str, *, within_s: float = 30.0) -> Any:
+    def ask(self, expression: str, *, within_s: float = 60.0) -> Any:
         self.begin_to_ask(expression)
         return self.answer(within_s=within_s)
 
@@ -282,7 +283,7 @@ def test_what_is_asked_of_parked_memory_is_answered_without_the_turn(tmp_path: P
             assert bob.ask(f"fill(b, 2, {HELD} * MIB)") == 0
             eventually(lambda: shared.memory("alice", "parked") > 0, "alice is parked")
             mapped = shared.moved(alice, "MAP")
-            assert alice.ask("[queries(place) for place in places]", within_s=5) == before
+            assert alice.ask("[queries(place) for place in places]") == before
             assert shared.moved(alice, "MAP") == mapped
         assert alice.holds("a", 7)
 
@@ -303,21 +304,23 @@ def test_only_what_is_missing_leaves_the_device(tmp_path: Path) -> None:
 
 @pytest.mark.promise("together", "A hand-over goes both ways at once")
 def test_a_hand_over_goes_both_ways_at_once(tmp_path: Path) -> None:
-    """The one who restores begins as soon as the first chunks are free: on a slow bus, the first
-    copies into the one have begun long before the last copy out of the other ends."""
+    """The one who restores begins as soon as the first chunks are free: the last ones of the other
+    have not left before some of its own are back."""
     size = 56
-    with room(tmp_path, copy_bytes_per_s=80_000_000) as shared:
-        alice, bob = shared.start("alice"), shared.start("bob")
+    with room(tmp_path) as shared:
+        last = "hold cuMemUnmap nth=6 from=out until=back"
+        alice, bob = shared.start("alice", GPUSHARE_SIM_FAULTS=last), shared.start("bob")
         bob.hold("b", 1, size)
         alice.hold("a", 7, size)
-        since_ns = time.monotonic_ns()
-        with bob.cell():
-            assert bob.ask(f"fill(b, 2, {size} * MIB)") == 0
-        out = [r for r in shared.records(alice, "COPY_D2H") if r.started_ns >= since_ns]
-        back = [r for r in shared.records(bob, "COPY_H2D") if r.started_ns >= since_ns]
-        out_ns = max(r.ended_ns for r in out) - min(r.started_ns for r in out)
-        both_ns = max(r.ended_ns for r in out) - min(r.started_ns for r in back)
-        assert both_ns >= 0.3 * out_ns
+        files = Files(shared.machine)
+        files.make("out")
+        bob.do("turn('began')")
+        bob.begin_to_ask(f"fill(b, 2, {size} * MIB)")
+        files.wait_for_held("back")
+        eventually(lambda: len(shared.records(bob, "COPY_H2D")) >= 2, "some of it is back")
+        files.make("back")
+        assert bob.answer() == 0
+        bob.do("turn('ended')")
         assert alice.holds("a", 7, size) and bob.holds("b", 2, size)
 
 

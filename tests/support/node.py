@@ -14,7 +14,7 @@ from tests.support.paths import BUILD
 
 FOLDER = BUILD / "node"
 MODULES = FOLDER / "node_modules"
-INSTALL_S_MAX = 180.0
+INSTALL_S_MAX = 600.0
 
 
 class NoProgram(Exception):
