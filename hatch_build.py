@@ -3,9 +3,10 @@
 - A wheel gets the hook and the simulated GPU, built for it, from nothing, outside the tree. An
   editable install shares `build/` and `jupyter_gpushare/lib/` with `make build`, so that neither
   builds them again.
-- The panel is built in the tree, where it is out of date (labextension/build.py). An sdist carries
-  it, so that a wheel from an sdist needs a C compiler and no Node.
-- `GPUSHARE_BUILD_PANEL=no` leaves the panel out, and what it needs.
+- The panel and the scripts of the view's page are built in the tree, where they are out of date
+  (labextension/build.py). An sdist carries them, so that a wheel from an sdist needs a C compiler
+  and no Node.
+- `GPUSHARE_BUILD_PANEL=no` leaves both out, and what they need.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ LIBRARY_IN_PACKAGE = f"jupyter_gpushare/lib/{LIBRARY_NAME}"
 SIMULATED_IN_PACKAGE = "jupyter_gpushare/lib/simulated"
 """What `jupyter gpushare try` runs on."""
 PANEL = "jupyter_gpushare/labextension"
+VIEW_SCRIPTS = "jupyter_gpushare/view/static/*.js"
 PANEL_BUILDER = "labextension/build.py"
 PANEL_INSTALLED = "share/jupyter/labextensions/@jupyter-gpushare/labextension"
 PANEL_OPTION = "GPUSHARE_BUILD_PANEL"
@@ -51,6 +53,7 @@ class BuildHook(BuildHookInterface[Any]):
         root = Path(self.root)
         if panel_is_wanted():
             build_panel(root)
+            build_data["artifacts"].append(f"/{VIEW_SCRIPTS}")
             if self.target_name == "wheel":
                 build_data["shared_data"].update(panel_data_files(root))
             else:

@@ -1,4 +1,5 @@
-"""Builds the panel into jupyter_gpushare/labextension, unless the one there is of these sources.
+"""Builds the panel into jupyter_gpushare/labextension, and the scripts of the view's page into
+jupyter_gpushare/view/static, unless those there are of these sources.
 
     python build.py                 # needs jlpm and Node 20 or newer
     python build.py --check         # style and tests of the sources, unless these passed before
@@ -24,7 +25,17 @@ HERE = Path(__file__).resolve().parent
 PANEL = HERE.parent / "jupyter_gpushare" / "labextension"
 DIGEST = PANEL / "sources.sha256"
 """What the panel was built from; it travels with the panel."""
-INPUTS = ("package.json", "yarn.lock", "tsconfig.json", ".yarnrc.yml", "schema", "src", "style")
+INPUTS = (
+    "package.json",
+    "yarn.lock",
+    "tsconfig.json",
+    ".yarnrc.yml",
+    "schema",
+    "src",
+    "style",
+    "view",
+)
+VIEW_SCRIPT = HERE.parent / "jupyter_gpushare" / "view" / "static" / "page.js"
 NO_INPUTS = "__tests__"
 CHECKED = HERE.parent / "build" / "panel-checked.sha256"
 """What passed the checks last."""
@@ -69,6 +80,10 @@ def is_noted(stamp: Path, digest: str) -> bool:
     return stamp.exists() and stamp.read_text().strip() == digest
 
 
+def is_built() -> bool:
+    return is_noted(DIGEST, digest_of_sources()) and VIEW_SCRIPT.exists()
+
+
 def tool_env() -> dict[str, str]:
     """The environment of jlpm and Node: those of this interpreter first."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
@@ -101,10 +116,9 @@ def run_all(commands: Iterable[Sequence[str]], what_failed: str) -> None:
 
 def build() -> None:
     """Fetch what yarn.lock names, compile, and write down what was compiled."""
-    digest = digest_of_sources()
-    if not is_noted(DIGEST, digest):
+    if not is_built():
         run_all([INSTALL, COMPILE], "The panel could not be built")
-        DIGEST.write_text(f"{digest}\n")
+        DIGEST.write_text(f"{digest_of_sources()}\n")
 
 
 def check() -> None:
@@ -122,7 +136,7 @@ def main() -> int:
     parser.add_argument("--requirements", action="store_true", help="say what a build would need")
     given = parser.parse_args()
     if given.requirements:
-        if not is_noted(DIGEST, digest_of_sources()):
+        if not is_built():
             print("\n".join(REQUIREMENTS))
         return 0
     try:

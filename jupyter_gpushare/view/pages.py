@@ -171,10 +171,12 @@ class PageHandler(Asked):
             self.set_header("Content-Type", "text/plain; charset=UTF-8")
             self.finish(NOT_BUILT)
             return
-        first = {**self.first_query(), "summary": "1"}
-        answer = answer_of_events(self.state.followers.sight_of(self.caller), query_of(first))
+        first = self.first_query()
+        query = query_of({**first, "summary": "1"})
+        answer = answer_of_events(self.state.followers.sight_of(self.caller), query)
         self.set_header("Content-Type", "text/html; charset=UTF-8")
-        self.write(page_of(TEMPLATE.read_text(), first, answer))
+        told = {"asked": first, "answer": answer, "xsrf": self.xsrf_token.decode("ascii")}
+        self.write(page_of(TEMPLATE.read_text(), told))
 
     def first_query(self) -> dict[str, str]:
         """Of the address, as far as it can be asked: a page is shown in any case."""
@@ -204,10 +206,10 @@ class StaticHandler(StaticFileHandler):
         self.finish({"message": f"{HTTPStatus(status_code).phrase}. Open the page of the view."})
 
 
-def page_of(template: str, asked: dict[str, str], answer: dict[str, Any]) -> str:
-    """The first answer lies in an element that is no script: nothing of it can end the element or
-    run."""
-    first = json.dumps({"asked": asked, "answer": answer}, separators=(",", ":"))
+def page_of(template: str, told: dict[str, Any]) -> str:
+    """With what the page is told first, in an element that is no script: nothing of it can end the
+    element or run."""
+    first = json.dumps(told, separators=(",", ":"))
     for sign in "<>&":
         first = first.replace(sign, f"\\u{ord(sign):04x}")
     return template.replace("{{first}}", first)

@@ -152,13 +152,17 @@ def run_cell(page: Page, number: int, keys: str = "Control+Enter") -> None:
 
 
 def keep_picture(
-    page: Page, name: str, animations: Literal["allow", "disabled"] = "disabled"
+    page: Page,
+    name: str,
+    animations: Literal["allow", "disabled"] = "disabled",
+    *,
+    full_page: bool = False,
 ) -> Path:
-    """A screenshot of the whole page, kept in the build folder. A notification goes at the end of
-    its animation, so that a picture of one allows them."""
+    """A screenshot of the window or of the whole page, kept in the build folder. A notification
+    goes at the end of its animation, so that a picture of one allows them."""
     ARTEFACTS.mkdir(parents=True, exist_ok=True)
     file = ARTEFACTS / f"{name}.png"
-    page.screenshot(path=file, animations=animations)
+    page.screenshot(path=file, animations=animations, full_page=full_page)
     return file
 
 

@@ -4,6 +4,7 @@ a thread of its own. `fault` makes it answer badly."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import threading
 import time
@@ -35,7 +36,8 @@ MUCH = "x" * (10 << 20)
 class ViewStandIn:
     """Runs from `with` to its end; a second `with` is the view that was started again. `fault` is
     one of: silent, nonsense, much (10 MB for an answer), page (10 MB instead of a WebSocket),
-    chatter, order, hang up, 4400, 4409, 4429. `status` is an answer in place of a WebSocket."""
+    chatter, pings, order, hang up, 4400, 4409, 4429. `status` is answered in place of a WebSocket.
+    """
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         self.port = free_port()
@@ -172,6 +174,11 @@ class _Reports(tornado.websocket.WebSocketHandler):
                 for _ in range(1000):
                     if self.ws_connection is not None and not self.ws_connection.is_closing():
                         self.say('{"type":"seen","sequence":0}')
+            case "pings":
+                for _ in range(5000):
+                    if self.ws_connection is not None and not self.ws_connection.is_closing():
+                        with contextlib.suppress(tornado.websocket.WebSocketClosedError):
+                            self.ping()
             case "hang up":
                 self.close()
             case "4400" | "4409" | "4429":

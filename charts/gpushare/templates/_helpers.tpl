@@ -19,6 +19,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{/* Not those of the nodes' pods: their DaemonSet and NetworkPolicy select by them. */}}
+{{- define "gpushare.view.selector" -}}
+app.kubernetes.io/name: gpushare-view
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpushare.view.labels" -}}
+{{ include "gpushare.view.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
 {{- define "gpushare.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{ default (include "gpushare.name" .) .Values.serviceAccount.name }}

@@ -32,6 +32,8 @@ CONNECT_S_MAX = 20.0
 ANSWER_S_MAX = 30.0
 ANSWER_BYTES_MAX = 4096
 PING_S = 20.0
+PINGS_MAX = 100
+"""From the view, for each question to it."""
 _REASON_CHARACTERS_MAX = 200
 UNREADABLE, OLDER_BOOT, TOO_MUCH = 4400, 4409, 4429
 """With these codes the view ends a WebSocket."""
@@ -50,8 +52,8 @@ _REFUSALS: dict[int, str] = {
     HTTPStatus.NOT_FOUND: "There is no view at {url}. Correct --report-to.",
 }
 _REFUSED_POD = (
-    "The view at {url} does not know this pod's token. Start the view with --kubernetes and with the "
-    "service account of this pod in --service-account, and look into its log."
+    "The view at {url} does not know this pod's token. Start the view with --kubernetes and with "
+    "the service account of this pod in --service-account, and look into its log."
 )
 _ENDINGS = {
     UNREADABLE: (
@@ -92,6 +94,7 @@ class Link:
         self._connection: WebSocketClientConnection | None = None
         self._answer: asyncio.Future[str | bytes] | None = None
         self._failure: Failure | None = None
+        self._pings = 0
 
     async def connect(self, token: str, tls: ssl.SSLContext | None) -> None:
         """Raises Failure."""
@@ -113,11 +116,14 @@ class Link:
             )
         except Exception as error:
             raise self._cannot_open(error) from error
+        for name in ("on_ping", "on_pong"):
+            setattr(self._connection, name, self._pinged)
 
     async def ask(self, text: str) -> Seen:
         """Send a message; what the view answers. Raises Failure."""
         self.check()
         assert self._connection is not None
+        self._pings = 0
         self._answer = asyncio.get_running_loop().create_future()
         try:
             sent = self._connection.write_message(text)
@@ -158,8 +164,21 @@ class Link:
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(message)
         else:
-            self._end(self._nonsense())
-            self.close()
+            self._cut()
+
+    def _pinged(self, data: bytes) -> None:
+        self._pings += 1
+        if self._pings > PINGS_MAX:
+            self._cut()
+
+    def _cut(self) -> None:
+        """Nothing more is read, and no farewell is waited for."""
+        self._end(self._nonsense())
+        protocol = self._connection.protocol if self._connection else None
+        if protocol is not None:
+            protocol.client_terminated = True
+            if protocol.stream is not None:
+                protocol.stream.close()
 
     def _end(self, failure: Failure) -> None:
         """The first reason counts."""

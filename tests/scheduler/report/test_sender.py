@@ -176,6 +176,7 @@ def test_a_view_that_comes_back(tmp_path: Path) -> None:
         ("page", "is no view, or one of another version"),
         ("order", "answers out of order. Use one version"),
         ("chatter", "is no view, or one of another version"),
+        ("pings", "is no view, or one of another version"),
         ("hang up", "has ended the connection"),
         ("4400", "cannot believe what this node reports (because\N{REPLACEMENT CHARACTER} of it)"),
         ("4409", "Another scheduler reports to"),
