@@ -183,6 +183,19 @@ def test_a_whole_report_that_comes_in_pieces(bench: Bench) -> None:
     assert bench.kept.counters.keys() == {("a", "u")}
 
 
+def test_a_turn_on_several_devices(bench: Bench) -> None:
+    """Each of them counts, but none that the node does not have."""
+    node = Reporting(bench.fleet, "a", now_s=0.0, devices=2)
+    node.has(one=tenant("alice"), two=tenant("bob", devices=tuple(node.devices)))
+    node.has(many=tenant("carol", devices=tuple("abcdef")), none=tenant("dave", devices=()))
+    bench.takes(node)
+    bench.now_s = 10.0
+    node.held(dict.fromkeys(node.tenants, 3.0))
+    bench.takes(node)
+    counted = [bench.counted(owner=owner) for owner in ("alice", "bob", "carol", "dave")]
+    assert counted == [3.0, 6.0, 6.0, 3.0]
+
+
 def test_old_rows_are_not_of_the_new_boot(bench: Bench) -> None:
     """Between the hello of a new scheduler and its first report, the rows are the old ones."""
     node = Reporting(bench.fleet, "a", now_s=0.0)
@@ -232,7 +245,7 @@ def test_a_node_that_lies(bench: Bench) -> None:
             node.tenants = {}
         node.has(**{f"t{second % 2}": tenant(held_s=1e6 * second)})
         bench.takes(node)
-    assert 0 < bench.counted(group="") <= 2 * 2 * (200 + UNDER_WAY_S)
+    assert 0 < bench.counted(group="") <= 2 * (200 + UNDER_WAY_S)
     assert "more of GPU time than can have passed" in bench.fleet.nodes["a"].doubt
     bench.now_s += 3601
     bench.takes(node)
@@ -398,7 +411,7 @@ class Honest(RuleBasedStateMachine):
         self.bench.now_s += for_s
         for node in self.nodes.values():
             for (id, row), share in zip(node.tenants.items(), shares, strict=False):
-                grown_s = 2 * for_s * share
+                grown_s = for_s * share
                 node.tenants[id] = replace(row, held_s=row.held_s + grown_s)
                 self.true_s[row.owner] += grown_s
 
