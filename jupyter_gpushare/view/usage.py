@@ -41,6 +41,8 @@ LINES_MAX = 8192
 """Of a node and a day: owners, and groups of theirs."""
 
 
+UNWRITTEN_MAX = 500_000
+"""Lines that are kept in memory while nobody can write them; what is more is lost."""
 GONE_S = 600.0
 GONE_MAX = 1024
 """Counters of tenants that a node reports no more are kept for so long, and so many of them."""
@@ -254,7 +256,8 @@ class Usage:
                     self._add_to(Line(day, kind, owner, group, node.name), seconds * share)
 
     def _add_to(self, line: Line, seconds: float) -> None:
-        self._lines[line] = self._lines.get(line, 0.0) + seconds
+        if line in self._lines or len(self._lines) < UNWRITTEN_MAX:
+            self._lines[line] = self._lines.get(line, 0.0) + seconds
 
 
 def _growth_of(known: _NodeCounters, tenant: str, row: TenantRow) -> float:

@@ -82,7 +82,11 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             assert status == 503 and said.startswith("The GPU-hours cannot be read now.")
             monkeypatch.setattr(figures, "TABLES_MAX", 0)
             status, said = await refused(view, "", "admin")
-            assert status == 503 and said.startswith("Too many ask for GPU-hours now.")
+            assert status == 503 and said.startswith("Too many tables of GPU-hours")
+            monkeypatch.undo()
+            monkeypatch.setattr(figures, "TABLES_OF_A_CALLER_MAX", 0)
+            status, said = await refused(view, "", "bob")
+            assert status == 503 and said.startswith("Too many tables of GPU-hours")
         async with running_view(tmp_path) as view:
             status, said = await refused(view, "", "admin")
             assert status == 404 and "--data-dir" in said
