@@ -249,8 +249,8 @@ class _Sqlite:
             raise
 
     def _tidy(self, connection: sqlite3.Connection, wall_s: float) -> None:
-        """Once a day: the oldest days go. They are counted, and so a clock that is wrong for a while
-        takes no history away."""
+        """Once a day: the oldest days go. They are counted, so that a clock that is wrong for a
+        while takes no history away."""
         day = int(wall_s // DAY_S)
         if day != self._tidied_day:
             connection.execute(_TIDY, (KEPT_DAYS,))

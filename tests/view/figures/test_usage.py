@@ -196,6 +196,26 @@ def test_a_turn_on_several_devices(bench: Bench) -> None:
     assert counted == [3.0, 6.0, 6.0, 3.0]
 
 
+def test_counters_of_an_earlier_boot(bench: Bench) -> None:
+    """They are forgotten, also of a tenant that comes back after the view has started anew."""
+    node = Reporting(bench.fleet, "a", now_s=0.0)
+    node.has(t=tenant(), u=tenant())
+    bench.takes(node)
+    bench.now_s = 60.0
+    node.held({"t": 60.0})
+    bench.takes(node)
+    bench.counted()
+    node.starts(bench.now_s)
+    late = node.tenants.pop("t")
+    bench.takes(node)
+    bench.starts_from_file()
+    node.breaks()
+    node.has(t=replace(late, held_s=5.0))
+    bench.now_s = 70.0
+    bench.takes(node)
+    assert bench.counted(group="") == 65.0
+
+
 def test_old_rows_are_not_of_the_new_boot(bench: Bench) -> None:
     """Between the hello of a new scheduler and its first report, the rows are the old ones."""
     node = Reporting(bench.fleet, "a", now_s=0.0)
@@ -440,6 +460,12 @@ class Honest(RuleBasedStateMachine):
             counted_s = self.bench.counted(owner=owner, group="")
             if not self.crashed:
                 assert counted_s == pytest.approx(self.said_s[owner], abs=1e-6)
+
+    def teardown(self) -> None:
+        if hasattr(self, "bench"):
+            for node in self.nodes:
+                self.reports(node)
+            self.is_written()
 
     @rule(crash=st.booleans())
     def view_starts_anew(self, crash: bool) -> None:
