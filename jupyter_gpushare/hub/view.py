@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jupyter_gpushare.client.paths import TENANTS_DIR
 from jupyter_gpushare.reports.node_tokens import TokensError, is_name, kept_token
 
 from .errors import OptionError
@@ -72,6 +73,7 @@ def report_flags(options: GPUShare) -> list[str]:
     Raises OptionError."""
     directory = options.kept_view_dir
     own = directory / OWN_TOKEN_FILE
+    _check_hidden(options)
     _make_private(directory)
     try:
         kept_token(directory / TOKENS_FILE, own_name(), own)
@@ -88,6 +90,17 @@ def own_name() -> str:
     """Of the hub's machine among the nodes."""
     name = socket.gethostname()
     return name if is_name(name) else "hub"
+
+
+def _check_hidden(options: GPUShare) -> None:
+    """Root of a container could read whatever lies in a directory that is mounted there."""
+    here = options.kept_view_dir.resolve()
+    for seen in (options.kept_library_dir, options.directory / TENANTS_DIR):
+        if here.is_relative_to(seen.resolve()):
+            raise OptionError(
+                f"c.GPUShare.view_dir is {here}, and containers see {seen}, which it lies in. Name "
+                f"a directory that no container sees."
+            )
 
 
 def _make_private(directory: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import tornado.web
+from tornado.httputil import HTTPServerRequest
 
 from . import pages
 from .callers import Caller, CallerRefused, Callers, MetricsToken
@@ -65,6 +66,12 @@ class ViewState:
         return f"{re.escape(self.prefix)}{route}"
 
 
+def is_opened(request: HTTPServerRequest) -> bool:
+    """By somebody at a browser, not by a script of a page: that would be led in circles. Programs
+    and old browsers do not say."""
+    return request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+
+
 class RequestRefused(Exception):
     """What is asked makes no sense: a sentence on what is wrong, and one on what to do."""
 
@@ -110,7 +117,7 @@ class ViewHandler(tornado.web.RequestHandler):
             _ = self.xsrf_token  # its cookie: the page sends it with what it asks
 
     def nobody(self) -> None:
-        if self.for_browser:
+        if self.for_browser and is_opened(self.request):
             query = f"?{self.request.query}" if self.request.query else ""
             self.redirect(f"{self.state.prefix}login{query}")
             return

@@ -14,6 +14,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from jupyter_gpushare.hub.auth import HubError, HubTokenRefused, HubTokens
 
+from .api import is_opened
 from .callers import Caller, CallerRefused, caller_of_token
 from .headers import PAGE_HEADERS
 
@@ -104,6 +105,10 @@ class _LoginHandler(_Through):
 
     def get(self) -> None:
         if self.current_user is None:
+            if not is_opened(self.request):
+                raise HTTPError(
+                    403, "Nobody has logged in here. Open the page of the view in a browser."
+                )
             self.redirect(self.get_login_url())
             return
         query = self.request.query

@@ -41,6 +41,7 @@ BYTES_PER_S, BYTES_AT_ONCE = float(512 << 10), float(4 * MESSAGE_BYTES_MAX)
 """Of a node, over all its connections. Once in eight seconds it may send all that it may have."""
 RECHECK_S = 60.0
 """So often the credentials of open connections are looked at again."""
+LOG_EVERY_S = 10.0
 REASON_BYTES_MAX = 120
 GOING_AWAY = 1001
 MESSAGE_TOO_BIG = 1009
@@ -76,6 +77,7 @@ class Receiver:
         self._all: set[ReportsHandler] = set()
         self._current: dict[str, ReportsHandler] = {}
         self._paces: dict[str, tuple[Pace, Pace]] = {}
+        self._logged_at_s = float("-inf")
 
     async def admit(self, token: str | None) -> str:
         """The name of the node; raises NodeRefused."""
@@ -91,6 +93,13 @@ class Receiver:
                 f"The node {name} has come too often. Look for a second scheduler with its token.",
             )
         return name
+
+    def note_refused(self, refused: NodeRefused) -> None:
+        """In the log, at most once in a while: somebody may try tokens."""
+        now_s = self._clock_s()
+        if now_s - self._logged_at_s >= LOG_EVERY_S:
+            self._logged_at_s = now_s
+            log.warning("a node was refused (%d): %s", refused.status, refused)
 
     def opened(self, connection: ReportsHandler) -> None:
         self._all.add(connection)
@@ -131,6 +140,13 @@ class Receiver:
             "A node says hello once, and then it reports. Use the same version of jupyter-gpushare "
             "on both sides."
         )
+
+    def heard(self, connection: ReportsHandler) -> None:
+        """A ping or a pong: they count as messages. Raises ReportError."""
+        if not self._pace_of(connection.name)[0].takes(1, self._clock_s()):
+            error = _TooFast(f"The node {connection.name} sends pings without end. Restart it.")
+            self._fleet.cannot_be_read(connection.name, error, now_s=self._clock_s())
+            raise error
 
     def is_too_big(self, connection: ReportsHandler) -> None:
         error = ReportError(
@@ -198,6 +214,11 @@ class ReportsHandler(WebSocketHandler):
         """Before the upgrade: a node without a credential learns nothing and holds nothing."""
         token = token_of(self.request.headers.get("Authorization"))
         try:
+            if self.request.headers.get("Upgrade", "").lower() != "websocket":
+                raise NodeRefused(
+                    HTTPStatus.BAD_REQUEST,
+                    "Schedulers report here, over a WebSocket. Open the page of the view.",
+                )
             if "Origin" in self.request.headers:
                 raise NodeRefused(
                     HTTPStatus.FORBIDDEN,
@@ -210,6 +231,7 @@ class ReportsHandler(WebSocketHandler):
         self.token = token or ""
 
     def _refuse(self, refused: NodeRefused) -> None:
+        self._receiver.note_refused(refused)
         self._receiver.counters.refused_nodes += 1
         self.set_status(refused.status)
         if refused.status == HTTPStatus.UNAUTHORIZED:
@@ -254,6 +276,15 @@ class ReportsHandler(WebSocketHandler):
             return
         with contextlib.suppress(WebSocketClosedError):
             await self.write_message(text_of(seen))
+
+    def on_ping(self, data: bytes) -> None:
+        if not self._ended:
+            try:
+                self._receiver.heard(self)
+            except ReportError as error:
+                self.end(TOO_FAST, str(error))
+
+    on_pong = on_ping
 
     def end(self, code: int, reason: str) -> None:
         """What comes after that counts no more."""

@@ -28,6 +28,7 @@ from .credentials import Credentials, EitherOf, FileTokens
 from .fleet import Fleet
 from .receiver import RECHECK_S, Receiver
 from .token_reviews import AUDIENCE, TokenReviews, api_server
+from .usage_file import UsageFileError
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +139,11 @@ class View:
     def start(self) -> None:
         """Raises ViewError."""
         options = self.options
-        self.port = self._listen(make_app(self.state, self.receiver), options.host, options.port)
+        try:
+            app = make_app(self.state, self.receiver)
+        except UsageFileError as error:
+            raise ViewError(str(error)) from error
+        self.port = self._listen(app, options.host, options.port)
         if options.report_port:
             host = "" if options.tls_cert else "127.0.0.1"
             self._look_at_tls()
@@ -156,9 +161,13 @@ class View:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tell(self.fleet.take_changed())
         self.receiver.end()
         for close in self.state.closers:
-            close()
+            try:
+                close()
+            except Exception:  # the others have to end, too
+                log.exception("a part of the view has met a mistake of its own")
         for server in self._servers:
             try:
                 await asyncio.wait_for(server.close_all_connections(), END_S_MAX)

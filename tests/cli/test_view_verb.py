@@ -15,6 +15,7 @@ import websocket
 from jupyter_gpushare.cli.main import main
 from jupyter_gpushare.reports.format import Hello, message_of, text_of
 from jupyter_gpushare.reports.node_tokens import read_tokens
+from jupyter_gpushare.view.usage_file import USAGE_FILE
 from tests.reports.rows import BOOT
 from tests.support.ports import free_ports
 
@@ -58,6 +59,7 @@ def test_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--tokens={file}", "--tls-cert={file}"], "go together"),
         (["--tokens={file}", "--report-port=65000", "--tls-cert={file}"], "cannot be used: "),
         (["--tokens={file}", "--data-dir={file}"], "cannot be used: File exists. Name one in"),
+        (["--tokens={file}", "--data-dir={unusable}"], "cannot be written: Is a directory"),
         (["--kubernetes", "--service-account=a:b"], "not a pod of Kubernetes"),
         (["token", "a b", "--tokens={file}"], "A node cannot be called 'a b'. Give it a name"),
         (["token", "a", "--tokens=/none/file"], "cannot be written: No such file"),
@@ -67,9 +69,11 @@ def test_wrong_flags(tmp_path: Path, flags: list[str], says: str) -> None:
     """Exit status 2."""
     file = tmp_path / "file"
     file.touch()
+    unusable = tmp_path / "unusable"
+    (unusable / f"{USAGE_FILE}.lock").mkdir(parents=True)
     (port,) = free_ports(1)
     done = subprocess.run(
-        [*COMMAND, *(each.format(file=file) for each in flags)],
+        [*COMMAND, *(each.format(file=file, unusable=unusable) for each in flags)],
         env=hub_environment(port),
         capture_output=True,
         text=True,

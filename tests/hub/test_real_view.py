@@ -124,6 +124,9 @@ def test_what_a_page_has_to_send(hub: HubWithView, alice: Visitor) -> None:
     assert alice.visit(route, with_header).status_code == 200
     assert alice.visit(f"{route}?_xsrf={token}", AS_A_PAGE_ASKS).status_code == 200
     assert alice.visit(route, {**with_header, "X-XSRFToken": "x"}).status_code == 403
+    for page in (PREFIX, f"{PREFIX}login"):  # neither the page, nor in circles
+        refused = alice.visit(page, AS_A_PAGE_ASKS)
+        assert (refused.status_code, refused.history) == (403, [])
 
 
 @pytest.mark.promise("The view lets a hub's users in by...")

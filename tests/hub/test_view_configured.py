@@ -150,6 +150,26 @@ def test_what_cannot_be_used(c: Config, tmp_path: Path) -> None:
         setup(c)
 
 
+@pytest.mark.promise(
+    "hub", "No container sees the tokens of nodes: a directory that is mounted there is refused"
+)
+def test_a_directory_that_containers_see(c: Config, tmp_path: Path) -> None:
+    """Also by another name."""
+    for seen in ("library", "run/tenants"):
+        c.GPUShare.library_dir = str(tmp_path / "library")
+        c.GPUShare.runtime_dir = str(tmp_path / "run")
+        (tmp_path / seen).mkdir(parents=True)
+        for inside in (tmp_path / seen, tmp_path / seen / "view"):
+            c.GPUShare.view_dir = str(inside)
+            with pytest.raises(OptionError, match=r"containers see .*\. Name a directory"):
+                setup(c)
+        link = tmp_path / f"link-{len(seen)}"
+        link.symlink_to(tmp_path / seen)
+        c.GPUShare.view_dir = str(link / "view")
+        with pytest.raises(OptionError, match="containers see"):
+            setup(c)
+
+
 def test_the_directory_is_no_container_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers see the directory of the hook's copy: tokens lie elsewhere."""
     for uid in (0, 1000):

@@ -260,6 +260,23 @@ def test_a_mistake_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     run(scenario())
 
 
+def test_the_last_reports_are_counted(tmp_path: Path) -> None:
+    """What came just before the end is told to each part; one that fails keeps no other."""
+    told: list[set[str]] = []
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("a mistake")
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            view.view.state.listeners[:0] = [fails, told.append]
+            view.view.state.closers.insert(0, fails)
+            await view.node("node-a")
+        assert set().union(*told) == {"node-a"}
+
+    run(scenario())
+
+
 def test_a_port_for_nodes_alone(tmp_path: Path) -> None:
     """There, and at the root, nodes report; people find nothing there."""
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import shutil
+import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import WebSocketClosedError, websocket_connect
 
 from jupyter_gpushare.reports.format import MESSAGE_BYTES_MAX, Hello, Seen, text_of
 from jupyter_gpushare.view import receiver as receiver_module
@@ -19,8 +25,10 @@ from jupyter_gpushare.view.receiver import (
     TOO_FAST,
     cut,
 )
+from jupyter_gpushare.view.service import ViewError
 from tests.reports.rows import BOOT, OTHER_BOOT, a_device, a_node, a_report, a_tenant
-from tests.view.service import Closed, Refused, run, running_view
+from tests.support.ports import free_ports
+from tests.view.service import Closed, Node, Refused, RunningView, run, running_view
 
 
 @pytest.mark.promise(
@@ -76,6 +84,88 @@ def test_wrong_tokens(tmp_path: Path) -> None:
                 assert refused.value.status == 401, token
                 assert refused.value.message.endswith(".")
             assert view.fleet.nodes == {}
+
+    run(scenario())
+
+
+def test_refusals_are_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first one; whoever tries a thousand tokens does not fill a disk. No token is in it."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            for number in range(5):
+                with pytest.raises(Refused):
+                    await view.connect(f"guessed-{number}")
+            (line,) = [each for each in caplog.messages if "was refused" in each]
+            assert "(401)" in line and "guessed" not in line
+
+    run(scenario())
+
+
+def test_no_websocket(tmp_path: Path) -> None:
+    """Whoever opens the address in a browser is told what it is."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            answer = await view.get("api/v1/reports", "admin")
+            assert (answer.code, "Open the page" in answer.body.decode()) == (400, True)
+
+    run(scenario())
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two of 127.0.0.1, each signed by itself, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    assert openssl, "the tests of TLS need the program openssl"
+    folder = tmp_path_factory.mktemp("tls")
+    made = [folder / "first.pem", folder / "second.pem"]
+    for path in made:
+        command = [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=view", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", str(path), "-out", f"{path}.crt"),
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+        path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
+    return made
+
+
+@pytest.mark.promise(
+    "view", "Nodes report by TLS at a port of their own, and a new certificate counts"
+)
+def test_tls(tmp_path: Path, certificates: list[Path]) -> None:
+    """Who believes the authority connects; after the certificate was replaced, the new one counts
+    for whoever comes, and who is there stays. One that cannot be read changes nothing."""
+    first, second = certificates
+    cert = tmp_path / "cert.pem"
+    shutil.copy(first, cert)
+    (port,) = free_ports(1)
+
+    async def connects(view: RunningView, authority: Path, token: str) -> bool:
+        url = f"wss://127.0.0.1:{port}/api/v1/reports"
+        headers = {"Authorization": f"Bearer {token}"}
+        request = HTTPRequest(url, headers=headers, ca_certs=str(authority))
+        try:
+            await Node(await websocket_connect(request)).come()
+        except ssl.SSLError:
+            return False
+        return True
+
+    async def scenario() -> None:
+        async with running_view(tmp_path, report_port=port, tls_cert=cert) as view:
+            token = view.token("node-a")
+            assert await connects(view, first, token)
+            assert not await connects(view, second, token)
+            cert.write_text("no certificate")
+            with pytest.raises(ViewError, match=r"cannot be used: .*\. Give --tls-cert"):
+                view.view._look_at_tls()
+            assert await connects(view, first, token)
+            shutil.copy(second, cert)
+            view.view._look_at_tls()
+            assert await connects(view, second, token)
+            assert not await connects(view, first, token)
+            assert view.fleet.nodes["node-a"].connected
 
     run(scenario())
 
@@ -189,6 +279,22 @@ def test_too_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
                 for number in range(1, 9):
                     await node.report(a_report(number, devices=devices))
             assert closed.value.code == TOO_FAST
+
+    run(scenario())
+
+
+@pytest.mark.promise("A node that reports without end...")
+def test_too_many_pings(tmp_path: Path) -> None:
+    """They are answered, and so they count."""
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            node, other = await view.node("node-a"), await view.node("node-b")
+            for _ in range(int(MESSAGES_AT_ONCE) * 10):
+                with contextlib.suppress(WebSocketClosedError):
+                    node.connection.ping(b"x")
+            assert (await node.ended()).code == TOO_FAST
+            assert (await other.report(a_report(1))).sequence == 1
 
     run(scenario())
 
