@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from jupyter_gpushare.reports.format import DeviceRow, Place, TenantRow
@@ -66,20 +66,24 @@ class Sight:
             if self.is_mine(node, tenant):
                 yield node, tenant_id, tenant
 
+    @cached_property
     def common_version(self) -> str:
         """Of most nodes; empty where none has reported."""
         counts = Counter(each.row.version for each in self.fleet.nodes.values() if each.row)
         return max(counts, key=lambda version: (counts[version], version), default="")
+
+    @cached_property
+    def rows(self) -> dict[str, _Row]:
+        """All nodes in the table, by name."""
+        self.glances.forget(self.fleet)
+        return {name: _Row(self, node) for name, node in self.fleet.nodes.items()}
 
 
 # ---- the answers ------------------------------------------------------------------------------
 
 
 def answer_of_nodes(sight: Sight, query: Query) -> dict[str, Any]:
-    sight.glances.forget(sight.fleet)
-    common = sight.common_version()
-    found = [_Row(sight, node, common) for node in _nodes_found(sight, query)]
-    found = [row for row in found if row.fits(query.state)]
+    found = [row for row in _rows_found(sight, query) if row.fits(query.state)]
     found.sort(key=_SORTS[query.sort])
     shown = found[query.offset : query.offset + query.limit]
     return {
@@ -94,7 +98,7 @@ def answer_of_node(sight: Sight, name: str) -> dict[str, Any] | None:
     node = sight.fleet.nodes.get(name)
     if node is None:
         return None
-    row = _Row(sight, node, sight.common_version())
+    row = _Row(sight, node)
     tenants = [(node, tenant_id, each) for tenant_id, each in node.tenants.items()]
     seen = sorted((each for each in tenants if sight.may_see(node, each[2])), key=_by_owner)
     known = node.row
@@ -127,8 +131,7 @@ def answer_of_tenants(sight: Sight, query: Query) -> dict[str, Any]:
 
 def answer_of_summary(sight: Sight) -> dict[str, Any]:
     """All nodes together, where there is room, and the caller's own tenants (at most ROWS_MAX)."""
-    common = sight.common_version()
-    rows = [_Row(sight, node, common) for node in sight.fleet.nodes.values()]
+    rows = sight.rows.values()
     serving = [row.glance for row in rows if row.state not in ("silent", "conflict")]
     mine = sorted(sight.mine(), key=lambda each: (natural(each[0].name), *_by_owner(each)))
     return {
@@ -137,7 +140,7 @@ def answer_of_summary(sight: Sight) -> dict[str, Any]:
         "nodes": len(rows),
         "states": dict(Counter(row.state for row in rows)),
         "problems": sum(row.rank < _FINE for row in rows),
-        "version": common,
+        "version": sight.common_version,
         "devices": sum(len(each.devices) for each in serving),
         "busy": sum(each.busy for each in serving),
         "free": sum(len(each.free) for each in serving),
@@ -188,16 +191,16 @@ def _began(for_s: float | None, at_s: float) -> int | None:
 # ---- what is found ----------------------------------------------------------------------------
 
 
-def _nodes_found(sight: Sight, query: Query) -> Iterable[Node]:
+def _rows_found(sight: Sight, query: Query) -> Iterable[_Row]:
     if not query.find:
-        return sight.fleet.nodes.values()
+        return sight.rows.values()
     mine = {node.name for node, _, tenant in sight.mine() if _has(tenant, query.find)}
     return [
-        node
-        for node in sight.fleet.nodes.values()
-        if query.find in node.name.casefold()
-        or node.name in mine
-        or (sight.caller.is_admin and query.find in sight.glances.of(node).text())
+        row
+        for name, row in sight.rows.items()
+        if query.find in name.casefold()
+        or name in mine
+        or (sight.caller.is_admin and query.find in row.glance.text())
     ]
 
 
@@ -261,13 +264,13 @@ _FINE = 6
 class _Row:
     """A node in the table."""
 
-    def __init__(self, sight: Sight, node: Node, common_version: str) -> None:
+    def __init__(self, sight: Sight, node: Node) -> None:
         self.sight = sight
         self.node = node
         self.glance: Glance = sight.glances.of(node)
         self.state = _state(node, sight.now_s)
         self.version = node.row.version if node.row else ""
-        self.version_differs = bool(self.version) and self.version != common_version
+        self.version_differs = bool(self.version) and self.version != sight.common_version
         self.problems = _problems(node, self.glance, sight.now_s) if sight.caller.is_admin else []
         self.rank = self._rank()
         """The lower, the sooner an administrator should look."""
@@ -419,7 +422,7 @@ def _place(sight: Sight, node: Node, place: Place, since_s: float) -> dict[str, 
 
 def _tenant(sight: Sight, node: Node, tenant_id: str, tenant: TenantRow) -> dict[str, Any]:
     """Of those that the caller may see."""
-    stand = sight.glances.of(node).stands.get(tenant_id)
+    stand = sight.glances.of(node).stands().get(tenant_id)
     since_s = 0.0
     if stand is not None:
         since_s = max(0.0, sight.now_s - node.devices_at_s.get(stand.device, sight.now_s))

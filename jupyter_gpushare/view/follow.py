@@ -66,7 +66,7 @@ class _Follower:
 
 
 class Followers:
-    """`clock` measures what evaluations take; `now_s` is the fleet's time."""
+    """`clock` measures what evaluations take of the processor; `now_s` is the fleet's time."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Followers:
         now_s: Callable[[], float],
         *,
         accounts_are_users: bool = False,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._fleet = fleet
         self._now_s = now_s

@@ -33,8 +33,6 @@ class Glance:
     tenants: dict[str, TenantRow]
     holders: list[str] = field(default_factory=list)
     """Tenants, in the order of the devices; each once."""
-    stands: dict[str, Stand] = field(default_factory=dict)
-    """Of each tenant that holds a device or waits for one: where it holds, else where it waits."""
     waiting: int = 0
     """Tenants that wait, each once."""
     busy: int = 0
@@ -46,6 +44,21 @@ class Glance:
     bytes_outside: int = 0
     bytes_parked: int = 0
     _text: str | None = None
+    _stands: dict[str, Stand] | None = None
+
+    def stands(self) -> dict[str, Stand]:
+        """Of each tenant that holds a device or waits for one: where it holds, else where it
+        waits."""
+        if self._stands is None:
+            holds: dict[str, Stand] = {}
+            waits: dict[str, Stand] = {}
+            for device_id, device in self.devices.items():
+                for place in device.holders:
+                    holds.setdefault(place.tenant, Stand(device_id, place, 0))
+                for position, place in enumerate(device.queue, 1):
+                    waits.setdefault(place.tenant, Stand(device_id, place, position))
+            self._stands = {**waits, **holds}
+        return self._stands
 
     def text(self) -> str:
         """All names of tenants and owners, folded, to search in."""
@@ -84,13 +97,11 @@ class Glances:
 
 def _glance(node: Node) -> Glance:
     glance = Glance(node.devices, node.tenants)
-    holds: dict[str, Stand] = {}
-    waits: dict[str, Stand] = {}
+    holders: dict[str, None] = {}
+    waiting: set[str] = set()
     for device_id, device in node.devices.items():
-        for place in device.holders:
-            holds.setdefault(place.tenant, Stand(device_id, place, 0))
-        for position, place in enumerate(device.queue, 1):
-            waits.setdefault(place.tenant, Stand(device_id, place, position))
+        holders.update((place.tenant, None) for place in device.holders)
+        waiting.update(place.tenant for place in device.queue)
         if device.lost:
             glance.lost.append(device_id)
             continue
@@ -100,8 +111,8 @@ def _glance(node: Node) -> Glance:
         glance.bytes_outside += max(0, device.bytes_outside)
         if not device.holders and not device.queue and device.mode == OPEN:
             glance.free.append(device)
-    glance.holders = list(holds)
-    glance.waiting = len(waits.keys() - holds.keys())
-    glance.stands = {**waits, **holds}
-    glance.bytes_parked = sum(max(0, row.bytes_parked) for row in node.tenants.values())
+    glance.holders = list(holders)
+    glance.waiting = len(waiting - holders.keys())
+    rows = node.tenants.values()
+    glance.bytes_parked = sum([row.bytes_parked for row in rows if row.bytes_parked > 0])
     return glance

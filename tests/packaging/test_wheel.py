@@ -71,6 +71,7 @@ def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
     assert others == {f"{data}/{SERVER_CONFIG_IN_PREFIX}", *deploy}
     assert not {name for name in files if name.endswith((".c", ".h", ".o", ".pyc", ".new"))}
     assert {name for name in files if name.endswith(".so")} == {LIBRARY_IN_WHEEL}
+    assert not {name for name in files if name.endswith(".js")}  # of the panel and the page
 
 
 @pytest.mark.full
