@@ -173,6 +173,7 @@ def test_what_is_imported_is_required() -> None:
     hosts = {
         "kernel": {"IPython", "ipykernel"},
         "hub": {"jupyterhub"},
+        "view": {"jupyterhub", "prometheus_client"},  # which JupyterHub brings
         "kubelet": modules_of(project["optional-dependencies"]["kubernetes"])
         - {"grpcio", "protobuf"}
         | {"grpc", "google"},
