@@ -282,15 +282,17 @@ def test_the_scheduler_is_told_what_is_wrong_with_pods(
             assert time.monotonic() < until_s, told.now()
             time.sleep(0.01)
 
-    with node.plugin():
-        with kubelet(
+    with (
+        node.plugin(),
+        kubelet(
             node.pods_socket,
             List=lambda: api_of_pods.ListPodResourcesResponse(pod_resources=pods),
             GetAllocatableResources=allocatable,
-        ):
-            eventually(1)
-            assert "jupyter-bob has a share of GPU-1 and no seat" in told.now()[0]
-            assert "Add gpushare.jupyter.org/turn: 1" in told.now()[0]
-            pods.clear()
-            eventually(0)
-            assert (node.runtime_dir / "plugin-problems.json").exists()
+        ),
+    ):
+        eventually(1)
+        assert "jupyter-bob has a share of GPU-1 and no seat" in told.now()[0]
+        assert "Add gpushare.jupyter.org/turn: 1" in told.now()[0]
+        pods.clear()
+        eventually(0)
+        assert (node.runtime_dir / "plugin-problems.json").exists()

@@ -75,6 +75,7 @@ class Reporter:
 
     async def stop(self) -> None:
         self._over = True
+        self._news.set()  # before Python 3.12, wait_for() may swallow that it is cancelled
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
