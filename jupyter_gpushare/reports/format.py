@@ -86,7 +86,7 @@ class TenantRow:
     waits: int
     waited_s: float
     held_s: float
-    """All devices' time together, since it was registered."""
+    """For how long it has had the turn since it was registered, with all its devices at once."""
     why: str = ""
     """Why it waits although its devices are free; empty: it does not."""
 

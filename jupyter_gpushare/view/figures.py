@@ -5,24 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from tornado.iostream import StreamClosedError
 
 from .api import API, RequestRefused, Route, ViewHandler, ViewState
 from .metrics import FleetCollector, text_of
 from .usage import DAY_S
 from .usage_file import USAGE_FILE, UsageFile
-from .usage_table import BadQuestion, question_of
+from .usage_table import BadQuestion, Question, question_of
 
 log = logging.getLogger(__name__)
 
 METRICS_EVERY_S = 2.0
 """Whoever asks sooner is told the same again: a thousand nodes have 100,000 series."""
-TABLES_MAX = 16
-"""Made at once, or waiting to be."""
+TABLES_MAX, TABLES_OF_A_CALLER_MAX = 16, 2
+"""Made or sent at one time."""
+SEND_S_MAX = 30.0
+"""A caller that takes nothing for so long is given up."""
 _CHUNK_BYTES = 64 << 10
 
 
@@ -74,7 +80,22 @@ class Tables:
 
     def __init__(self, usage: UsageFile | None) -> None:
         self.usage = usage
-        self.asked = 0
+        self._asked: Counter[str] = Counter()
+
+    @contextmanager
+    def one_for(self, caller: str) -> Iterator[None]:
+        """Raises RequestRefused."""
+        if self._asked.total() >= TABLES_MAX or self._asked[caller] >= TABLES_OF_A_CALLER_MAX:
+            raise RequestRefused(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "Too many tables of GPU-hours are being made or sent. Ask again soon.",
+            )
+        self._asked[caller] += 1
+        try:
+            yield
+        finally:
+            self._asked[caller] -= 1
+            self._asked += Counter()  # so that no name is kept without a number
 
 
 class UsageHandler(ViewHandler):
@@ -95,11 +116,10 @@ class UsageHandler(ViewHandler):
             question = question_of(arguments, owner, int(self.state.wall_s() // DAY_S))
         except BadQuestion as error:
             raise RequestRefused(HTTPStatus.BAD_REQUEST, str(error)) from error
-        if self._tables.asked >= TABLES_MAX:
-            raise RequestRefused(
-                HTTPStatus.SERVICE_UNAVAILABLE, "Too many ask for GPU-hours now. Ask again soon."
-            )
-        self._tables.asked += 1
+        with self._tables.one_for(self.caller.name):
+            await self._send(usage, question)
+
+    async def _send(self, usage: UsageFile, question: Question) -> None:
         try:
             table = await asyncio.wrap_future(usage.table(question))
         except (sqlite3.Error, OSError) as error:
@@ -108,16 +128,19 @@ class UsageHandler(ViewHandler):
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "The GPU-hours cannot be read now. Look at what the view's log says.",
             ) from error
-        finally:
-            self._tables.asked -= 1
         self.set_header("Content-Type", "text/csv; charset=UTF-8")
         self.set_header(
             "Content-Disposition", f'attachment; filename="gpu-hours-{question.by}.csv"'
         )
         with table:
-            while chunk := table.read(_CHUNK_BYTES):
-                self.write(chunk)
-                await self.flush()
+            try:
+                while chunk := table.read(_CHUNK_BYTES):
+                    self.write(chunk)
+                    await asyncio.wait_for(self.flush(), SEND_S_MAX)
+            except StreamClosedError:
+                pass
+            except asyncio.TimeoutError:
+                self.detach().close()
 
 
 def routes(state: ViewState) -> list[Route]:

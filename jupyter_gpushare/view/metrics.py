@@ -20,7 +20,6 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from jupyter_gpushare.reports.format import WAIT_BOUNDS_S, DeviceRow, NodeRow
@@ -188,7 +187,7 @@ NAMES = (
 """Of all series that there are."""
 
 
-class FleetCollector(Collector):
+class FleetCollector:
     """`clocks` gives the monotonic time of the view and the seconds since 1970; `followers` counts
     the pages that are told of changes now."""
 
@@ -240,7 +239,7 @@ class FleetCollector(Collector):
         )
 
 
-def text_of(collectors: Sequence[Collector]) -> bytes:
+def text_of(collectors: Sequence[FleetCollector]) -> bytes:
     """In Prometheus' text format."""
     registry = CollectorRegistry()
     for collector in collectors:

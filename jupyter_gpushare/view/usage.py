@@ -1,17 +1,17 @@
 """GPU time of owners and groups, from what nodes report. Pure: each call is given the time.
 
-A tenant's row says how long it has had devices since it was registered (`held_s`). What it has
-grown by is counted, for its owner and once for each of the owner's groups. Each second is counted
-once, whoever starts anew:
+A tenant's row says for how long it has had the turn since it was registered (`held_s`). What that
+has grown by is counted for each device that it has, for its owner and once for each of the owner's
+groups. Each second is counted once, whoever starts anew:
 
 - a node that comes back reports the same boot: only the growth since then is counted;
 - a scheduler that starts anew has another boot, and its tenants count from 0;
 - a view that starts anew has the counters of its file. A boot that began while no file could know
   of it is counted from what it says first.
 
-A tenant cannot have had a node's devices for longer than the time that has passed. What a node
-reports above that is not counted, and the node's `doubt` says so. The time that has passed is the
-node's: tenants that it takes away and brings again, and boots that it makes up, give it no more.
+A tenant cannot have had the turn for longer than the time that has passed. What a node reports
+above that is not counted, and the node's `doubt` says so. The time that has passed is the node's:
+tenants that it takes away and brings again, and boots that it makes up, give it no more.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ LINES_MAX = 8192
 """Of a node and a day: owners, and groups of theirs."""
 
 
+UNWRITTEN_MAX = 500_000
+"""Lines that are kept in memory while nobody can write them; what is more is lost."""
 GONE_S = 600.0
 GONE_MAX = 1024
 """Counters of tenants that a node reports no more are kept for so long, and so many of them."""
@@ -197,8 +199,7 @@ class Usage:
         shares = list(_days(known.at_wall_s, wall_s))
         devices = max(len(node.devices), known.devices)
         used_to_s = max(known.used_to_s, known.at_s - UNDER_WAY_S)
-        most_s = max(0.0, devices * (now_s - used_to_s))
-        longest_s = 0.0
+        most_s, longest_s = max(0.0, now_s - used_to_s), 0.0
         for tenant, row in node.tenants.items():
             counter = known.tenants.get(tenant)
             if counter is not None and counter.row is row:
@@ -209,8 +210,9 @@ class Usage:
                 _note_cut(known, grown_s - counted_s, now_s)
             if counted_s > 0:
                 longest_s = max(longest_s, counted_s)
-                self._add(known, shares, row, node, counted_s)
-        known.used_to_s = used_to_s + longest_s / max(devices, 1)
+                held = min(devices, max(1, len(row.devices)))
+                self._add(known, shares, row, node, held * counted_s)
+        known.used_to_s = used_to_s + longest_s
         _keep_gone(known, node.tenants.keys(), now_s)
         known.at_s, known.at_wall_s, known.devices = now_s, wall_s, len(node.devices)
         known.counts = True
@@ -254,7 +256,8 @@ class Usage:
                     self._add_to(Line(day, kind, owner, group, node.name), seconds * share)
 
     def _add_to(self, line: Line, seconds: float) -> None:
-        self._lines[line] = self._lines.get(line, 0.0) + seconds
+        if line in self._lines or len(self._lines) < UNWRITTEN_MAX:
+            self._lines[line] = self._lines.get(line, 0.0) + seconds
 
 
 def _growth_of(known: _NodeCounters, tenant: str, row: TenantRow) -> float:

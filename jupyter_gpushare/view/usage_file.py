@@ -30,6 +30,7 @@ USAGE_FILE = "usage.sqlite"
 FORMAT = 1
 WRITE_EVERY_S = 5.0
 KEPT_DAYS = 400
+"""On which somebody had a GPU."""
 _SPOOL_BYTES = 1 << 20
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (
@@ -47,6 +48,11 @@ CREATE TABLE IF NOT EXISTS written (id INTEGER PRIMARY KEY CHECK (id = 1), wall_
 _ADD = """
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET seconds = seconds + excluded.seconds
+"""
+_TIDY = """
+DELETE FROM usage WHERE day < (
+  SELECT min(day) FROM (SELECT DISTINCT day FROM usage ORDER BY day DESC LIMIT ?)
+)
 """
 _READ = """
 SELECT {days}, {name}, CASE kind WHEN '{account}' THEN node ELSE '' END AS account_on, SUM(seconds)
@@ -107,7 +113,7 @@ class UsageFile:
         self._write()
         self._settle(wait=True)
         self._writer.shutdown()
-        self._reader.shutdown()
+        self._reader.shutdown(cancel_futures=True)
         self._file.close()
         self._lock.close()
 
@@ -243,10 +249,11 @@ class _Sqlite:
             raise
 
     def _tidy(self, connection: sqlite3.Connection, wall_s: float) -> None:
-        """Once a day: what is too old goes."""
+        """Once a day: the oldest days go. They are counted, so that a clock that is wrong for a
+        while takes no history away."""
         day = int(wall_s // DAY_S)
         if day != self._tidied_day:
-            connection.execute("DELETE FROM usage WHERE day < ?", (day - KEPT_DAYS,))
+            connection.execute(_TIDY, (KEPT_DAYS,))
             self._tidied_day = day
 
 
@@ -299,12 +306,18 @@ def _locked(path: Path) -> IO[bytes]:
         ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         lock.close()
         raise UsageFileError(
             f"Another view writes {path}. Stop that one, or give this one a data directory of its "
             f"own."
         ) from None
+    except OSError as error:
+        lock.close()
+        raise UsageFileError(
+            f"{path} cannot be locked: {error.strerror}. Give the view a data directory on a disk "
+            f"of its machine."
+        ) from error
     return lock
 
 

@@ -15,8 +15,9 @@ from datetime import date, timedelta
 
 DAYS_BY_DEFAULT = 30
 _EPOCH = date(1970, 1, 1)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet takes a cell that begins so for something to compute, or to run."""
+_FORMULA = (*"=+-@\t\r", *"\uff1d\uff0b\uff0d\uff20")
+"""A spreadsheet takes a cell that begins so for something to compute, or to run. The last four are
+the wide forms of the first four."""
 
 
 class BadQuestion(ValueError):

@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import signal
@@ -41,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
 from tests.bench.bars import Bar, exit_status
+from tests.bench.push_cost import push_cost
 from tests.bench.view_nodes import Counted, Sender, SimulatedNode
 from tests.bench.view_process import PREFIX, prepare
 from tests.bench.view_stand_in import page_is_built
@@ -218,7 +218,6 @@ class Probe:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(READY_S_MAX)
 
     async def _connect(self) -> None:
-        self.door = asyncio.Semaphore(1)
         self._sender = Sender(self._node, self._url, self)
         await self._sender.connect()
 
@@ -260,8 +259,9 @@ def measure(scale: Scale, folder: Path, browser: Browser | None) -> Result:
         print(f"  once a second: {paced}", flush=True)
         view.note_rss()
         probe.end()
+        nodes.begin("come_back")
         began_s = view.restart()
-        back = nodes.order("come_back")
+        back = nodes.done()
         time.sleep(1.0)
         print(f"  GPU-hours: {view.get('api/v1/usage.csv').count(b'user')} owners", flush=True)
     finally:
@@ -278,7 +278,7 @@ def measure(scale: Scale, folder: Path, browser: Browser | None) -> Result:
         page_ms_p95=round(percentile(looks[0], 95), 1) if looks[0] else None,
         update_ms_p95=round(percentile(looks[1], 95), 1) if looks[1] else None,
         rss_mib=round(view.rss_mib, 0),
-        push_cpu=push_cpu(),
+        push_cpu=None,
         page="built" if page_is_built() else "stand-in",
     )
 
@@ -334,14 +334,6 @@ def updates(browser: Browser, view: ViewProcess, probe: Probe, scale: Scale) -> 
     return taken_ms
 
 
-def push_cpu() -> float | None:
-    """None where nobody can say."""
-    if importlib.util.find_spec("tests.bench.push_cost") is None:
-        return None
-    cost: float = importlib.import_module("tests.bench.push_cost").push_cost()
-    return round(cost, 5)
-
-
 def bars_of(result: Result) -> list[Bar]:
     """What the figures are held to; those that were not measured miss their bars."""
 
@@ -391,6 +383,7 @@ def main(argv: list[str] | None = None) -> int:
             browser = playwright.chromium.launch(args=FLAGS, **launch)
             stack.callback(browser.close)
         result = measure(scale, folder, browser)
+    result = replace(result, push_cpu=round(push_cost(), 5))
     print()
     status = exit_status(bars_of(result))
     print(json.dumps(asdict(result)))

@@ -57,7 +57,7 @@ def test_the_view_is_measured() -> None:
     assert done.returncode in (0, 1), done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["nodes"] == NODES and result["device"] == "simulated nodes"
-    for name in ("reports_per_s", "accept_ms_p95", "reconnect_s", "rss_mib"):
+    for name in ("reports_per_s", "accept_ms_p95", "reconnect_s", "rss_mib", "push_cpu"):
         assert result[name] > 0, name
     for name in ("page_ms_p95", "update_ms_p95"):
         assert 0 < result[name] < 60_000, name

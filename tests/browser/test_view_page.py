@@ -179,7 +179,15 @@ def test_the_notebooks_of_all_nodes(view: Standin, opened: Open) -> None:
     shows(page.locator("#count"), "6 notebooks")
     page.get_by_label("Search").fill("alice")
     shows(page.locator("#count"), "2 notebooks")
-    shows(page.locator("#table"), "has the GPU for ")
+    table = page.get_by_role("region", name="Notebooks").get_by_role("table")
+    heads = table.get_by_role("columnheader").all_inner_texts()
+    assert heads == ["Notebook", "User", "Node", "State", "GPU memory", "So far"]
+    (first, second) = table.locator("tbody tr").all()
+    shows(first, "has the GPU for ")
+    cells = [first.get_by_role("rowheader"), *first.get_by_role("cell").all()]
+    assert [each.inner_text() for each in cells[:3]] == ["diffusion.ipynb", "alice", "gpu-03"]
+    assert cells[4].inner_text() == "31 GiB"
+    shows(second, "computes nothing")
     assert "show=tenants" in page.url
 
 

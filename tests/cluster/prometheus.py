@@ -16,23 +16,15 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from tests.support.paths import BUILD
+from tests.packaging.readme import blocks_under
+from tests.support.paths import BUILD, ROOT
 from tests.support.ports import free_ports
 
 STORE = BUILD / "cluster" / "prometheus"
 READY_S_MAX = 60.0
 _DOWNLOAD_S_MAX = 300.0
-_CONFIGURATION = """
-global:
-  scrape_interval: {every}
-  evaluation_interval: {every}
-rule_files: ["{rules}"]
-scrape_configs:
-  - job_name: gpushare-view
-    metrics_path: "{path}"
-    authorization: {{credentials: "{token}"}}
-    static_configs: [{{targets: ["{target}"]}}]
-"""
+PAGE = ROOT / "docs" / "monitoring.md"
+EVERY = "200ms"
 
 
 class CannotRun(AssertionError):
@@ -96,14 +88,22 @@ class Prometheus:
 
 @contextlib.contextmanager
 def running_prometheus(
-    folder: Path, *, target: str, path: str, rules: Path, token: str, every: str = "200ms"
+    folder: Path, *, target: str, rules: Path, token: Path
 ) -> Iterator[Prometheus]:
+    """Configured by the page, with other places, and more often."""
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
     configuration = folder / "prometheus.yml"
-    configuration.write_text(
-        _CONFIGURATION.format(every=every, rules=rules, path=path, target=target, token=token)
-    )
+    (text,) = blocks_under("Prometheus", "yaml", PAGE)
+    for said, here in (
+        ("/opt/jupyter/share/jupyter-gpushare/prometheus/gpushare.rules.yaml", str(rules)),
+        ("/etc/prometheus/gpushare-token", str(token)),
+        ("127.0.0.1:10150", target),
+        ("scrape_interval: 30s", f"scrape_interval: {EVERY}"),
+    ):
+        assert said in text, f"{PAGE.name} has no {said} any more"
+        text = text.replace(said, here)
+    configuration.write_text(f"global: {{evaluation_interval: {EVERY}}}\n{text}")
     promtool("check", "config", configuration)
     command = [
         program("prometheus"),

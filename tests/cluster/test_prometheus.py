@@ -46,6 +46,7 @@ class ReportingView:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self.port = 0
+        self.token = folder / "metrics-token"
         self.failed: BaseException | None = None
 
     def __enter__(self) -> ReportingView:
@@ -59,11 +60,10 @@ class ReportingView:
         assert self.failed is None, self.failed
 
     async def _run(self) -> None:
-        token = self._folder / "metrics-token"
-        token.write_text(TOKEN)
+        self.token.write_text(TOKEN)
         try:
             async with running_view(
-                self._folder, metrics_token_file=token, data_dir=self._folder / "data"
+                self._folder, metrics_token_file=self.token, data_dir=self._folder / "data"
             ) as view:
                 nodes = [
                     await view.node(name, node=_row(name, 0), sent_at=time.time()) for name in "ab"
@@ -140,9 +140,7 @@ def prometheus(
         text = text.replace(f"for: {rule.get('for')}\n", "for: 0s\n")
     rules.write_text(text)
     target = f"127.0.0.1:{view.port}"
-    with running_prometheus(
-        folder, target=target, path=f"{PREFIX}metrics", rules=rules, token=TOKEN
-    ) as running:
+    with running_prometheus(folder, target=target, rules=rules, token=view.token) as running:
         yield running
 
 

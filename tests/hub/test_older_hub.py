@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.hub.conftest import HubOnAMachine
+from tests.hub.running_hub import OUR_LINES
+from tests.hub.test_real_view import AS_A_PAGE_ASKS, PREFIX, VIEW_LINES, HubWithView
+from tests.hub.test_real_view import visitor as logged_in
 from tests.hub.visitor import Visitor
 from tests.support import gpu_cells
 from tests.support.environments import version_of
 from tests.support.older_jupyter import older_python
+from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
@@ -24,7 +28,8 @@ def python() -> Path:
 @pytest.fixture(scope="module")
 def home(start_hub: Callable[..., HubOnAMachine], python: Path) -> HubOnAMachine:
     assert version_of(python, "jupyterhub").startswith("5.")
-    return start_hub(python=python)
+    (port,) = free_ports(1)
+    return start_hub(python=python, our_lines=VIEW_LINES.format(port=port) + OUR_LINES)
 
 
 @pytest.mark.promise("hub", "JupyterHub 5 does too")
@@ -42,6 +47,25 @@ def test_two_users_take_turns(home: HubOnAMachine) -> None:
         assert tenant["counters"]["turns"] >= 1
         expected = ("up", name, [tenant["id"]])
         home.hub.await_that(lambda: told(visitor) == expected, "the panel knows")  # noqa: B023
+
+
+@pytest.mark.promise("JupyterHub 5 does too...")
+def test_the_view(home: HubOnAMachine) -> None:
+    """Its OAuth lets users in, its page's requests need the XSRF token, and who is an administrator
+    is known by the cookie as by a token."""
+    view = HubWithView(home)
+    home.hub.await_that(lambda: view.script("api/v1/nodes", None).status_code == 403, "the view")
+    route = f"{PREFIX}api/v1/summary"
+    for name, is_admin in (("alice", False), ("root", True)):
+        person = logged_in(home, name)
+        assert person.visit(PREFIX).history
+        caller = {"name": name, "is_admin": is_admin}
+        assert person.visit(route).json()["caller"] == caller
+        assert person.visit(route, AS_A_PAGE_ASKS).status_code == 403
+        shown = {**AS_A_PAGE_ASKS, "X-XSRFToken": person.xsrf(PREFIX)}
+        assert person.visit(route, shown).json()["caller"] == caller
+        answer = view.script("api/v1/summary", person.new_token())
+        assert answer.json()["caller"] == caller
 
 
 def told(visitor: Visitor) -> tuple[str, str, list[str]]:

@@ -156,6 +156,16 @@ def test_the_panel_is_where_jupyterlab_looks(installed: Environment) -> None:
 
 
 @pytest.mark.promise("One wheel for a platform has...")
+def test_the_page_of_the_view_is_there(installed: Environment) -> None:
+    """Its template, styles and each script that it loads."""
+    asked = "from jupyter_gpushare.view import pages; print(pages.TEMPLATE, pages.STATIC)"
+    template, static = map(Path, installed.run("python", "-c", asked).split())
+    loaded = re.findall(r"static/([a-z_.]+)", template.read_text())
+    assert {"page.js", "page.css", "icon.svg"} <= set(loaded)
+    assert [name for name in loaded if not (static / name).exists()] == []
+
+
+@pytest.mark.promise("One wheel for a platform has...")
 def test_requirements_fit_together(installed: Environment) -> None:
     """pip finds nothing missing and nothing in conflict."""
     assert "No broken requirements found" in installed.run("python", "-m", "pip", "check")

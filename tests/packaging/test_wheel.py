@@ -71,6 +71,7 @@ def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
     assert others == {f"{data}/{SERVER_CONFIG_IN_PREFIX}", *deploy}
     assert not {name for name in files if name.endswith((".c", ".h", ".o", ".pyc", ".new"))}
     assert {name for name in files if name.endswith(".so")} == {LIBRARY_IN_WHEEL}
+    assert not {name for name in files if name.endswith(".js")}  # of the panel and the page
 
 
 @pytest.mark.full
@@ -172,6 +173,7 @@ def test_what_is_imported_is_required() -> None:
     hosts = {
         "kernel": {"IPython", "ipykernel"},
         "hub": {"jupyterhub"},
+        "view": {"jupyterhub", "prometheus_client"},  # which JupyterHub brings
         "kubelet": modules_of(project["optional-dependencies"]["kubernetes"])
         - {"grpcio", "protobuf"}
         | {"grpc", "google"},

@@ -252,9 +252,8 @@ class Page {
     const asked = argumentsOf({ ...this._asked, show: '', open: '' });
     const kind = this._asked.show === 'tenants' ? 'tenants' : 'nodes';
     const links = [link(`api/v1/${kind}?${asked.toString()}`, 'This table as JSON')];
-    if (this._isAdmin) {
-      links.push(link('api/v1/usage.csv', 'GPU-hours as CSV'));
-    }
+    const hours = this._isAdmin ? 'GPU-hours as CSV' : 'Your GPU-hours as CSV';
+    links.push(link('api/v1/usage.csv', hours));
     links.push(link('api/v1/openapi.yaml', 'The API'));
     byId('links').replaceChildren(...links.flatMap(each => [each, ' ']));
   }

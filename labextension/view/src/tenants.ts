@@ -45,25 +45,34 @@ function cellsOf(tenant: ITenant, columns: readonly Column[]): HTMLElement[] {
   if (tenant.kind !== 'kernel') {
     name.append(' ', make('span', { class: 'tag', text: tenant.kind }));
   }
-  const state = make('td', { class: `standing ${tenant.place}`, text: standing(tenant) });
+  const holds = tenant.place === 'holder' ? 'holds' : '';
+  const state = make('td', { class: `standing ${holds}`, text: standing(tenant) });
   if (tenant.for_s !== null && tenant.node_state !== 'silent') {
     state.append(' ', since(tenant.for_s));
   }
   if (tenant.why) {
     state.append(make('p', { class: 'why', text: tenant.why }));
   }
-  const parked = tenant.bytes_parked > 0 ? `, ${bytes(tenant.bytes_parked)} parked` : '';
-  const cells = [name];
-  if (columns.includes('node')) {
-    cells.push(make('td', { text: tenant.node }));
+  const turns = counted(tenant.turns, 'turn', 'turns');
+  const told: Record<Column, string> = {
+    node: tenant.node,
+    owner: tenant.owner,
+    had: `${turns}, waited ${duration(tenant.waited_s)}`
+  };
+  const cells = columns.map(each => ({ each, cell: make('td', { text: told[each] }) }));
+  return [
+    name,
+    ...cells.filter(({ each }) => each !== 'had').map(({ cell }) => cell),
+    state,
+    make('td', { text: memoryOf(tenant) }),
+    ...cells.filter(({ each }) => each === 'had').map(({ cell }) => cell)
+  ];
+}
+
+function memoryOf(tenant: ITenant): string {
+  const parts = tenant.bytes_resident > 0 ? [bytes(tenant.bytes_resident)] : [];
+  if (tenant.bytes_parked > 0) {
+    parts.push(`${bytes(tenant.bytes_parked)} parked`);
   }
-  if (columns.includes('owner')) {
-    cells.push(make('td', { text: tenant.owner }));
-  }
-  cells.push(state, make('td', { text: `${bytes(tenant.bytes_resident)}${parked}` }));
-  if (columns.includes('had')) {
-    const turns = counted(tenant.turns, 'turn', 'turns');
-    cells.push(make('td', { text: `${turns}, waited ${duration(tenant.waited_s)}` }));
-  }
-  return cells;
+  return parts.length > 0 ? parts.join(', ') : '\u2013';
 }

@@ -12,10 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpushare.reports.format import NodeRow
 from jupyter_gpushare.view import figures
-from jupyter_gpushare.view.usage_file import USAGE_FILE
+from jupyter_gpushare.view.usage import Line
+from jupyter_gpushare.view.usage_file import USAGE_FILE, UsageFile
 from tests.reports.rows import a_report
 from tests.view.figures.nodes import device, tenant
-from tests.view.service import Refused, RunningView, run, running_view
+from tests.view.service import PREFIX, Refused, RunningView, run, running_view
 
 NODE = NodeRow(version="1", owners="hub")
 
@@ -82,10 +83,45 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             assert status == 503 and said.startswith("The GPU-hours cannot be read now.")
             monkeypatch.setattr(figures, "TABLES_MAX", 0)
             status, said = await refused(view, "", "admin")
-            assert status == 503 and said.startswith("Too many ask for GPU-hours now.")
+            assert status == 503 and said.startswith("Too many tables of GPU-hours")
+            monkeypatch.undo()
+            monkeypatch.setattr(figures, "TABLES_OF_A_CALLER_MAX", 0)
+            status, said = await refused(view, "", "bob")
+            assert status == 503 and said.startswith("Too many tables of GPU-hours")
         async with running_view(tmp_path) as view:
             status, said = await refused(view, "", "admin")
             assert status == 404 and "--data-dir" in said
+
+    run(scenario())
+
+
+@pytest.mark.promise("Administrators read the GPU-hours of all...")
+def test_a_caller_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up, and another one is answered."""
+    made = []
+
+    class Watched(figures.Tables):
+        def __init__(self, usage: UsageFile | None) -> None:
+            super().__init__(usage)
+            made.append(self)
+
+    monkeypatch.setattr(figures, "Tables", Watched)
+    monkeypatch.setattr(figures, "SEND_S_MAX", 0.2)
+    monkeypatch.setattr(figures, "TABLES_OF_A_CALLER_MAX", 1)
+
+    async def scenario() -> None:
+        async with running_view(tmp_path, data_dir=tmp_path / "data") as view:
+            (tables,) = made
+            assert tables.usage is not None
+            lines = [Line(20_000, "hub", f"{n:0400}", "", "a") for n in range(30_000)]
+            tables.usage.usage._lines.update(dict.fromkeys(lines, 1.0))
+            _, writer = await asyncio.open_connection("127.0.0.1", view.view.port, limit=1024)
+            path = f"{PREFIX}api/v1/usage.csv?from=2020-01-01"
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nX-Caller: admin\r\n\r\n".encode())
+            await view.until(lambda: tables._asked.total() == 1)
+            await view.until(lambda: tables._asked.total() == 0)
+            writer.close()
+            assert await table(view, "", "admin") == (200, [])
 
     run(scenario())
 

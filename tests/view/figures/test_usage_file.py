@@ -204,15 +204,27 @@ def test_a_disk_that_is_full(view: View, monkeypatch: pytest.MonkeyPatch) -> Non
     assert view.table() == [hours("alice", 50 / 3600)]
 
 
+def days_of(view: View) -> list[int]:
+    with closing(sqlite3.connect(view.path)) as connection:
+        return [day for (day,) in connection.execute("SELECT DISTINCT day FROM usage")]
+
+
 def test_days_that_are_too_old(view: View) -> None:
-    """They go; all that is kept is of the last 400 days."""
+    """They go; the last 400 days are kept."""
     view.hears(0.0)
-    lines = [Line(TODAY - ago, "hub", "old", "", "a") for ago in (KEPT_DAYS + 1, KEPT_DAYS)]
+    lines = [Line(TODAY - ago, "hub", "old", "", "a") for ago in range(KEPT_DAYS + 5)]
     view.usage.usage._lines.update(dict.fromkeys(lines, 1.0))
     view.restarts()
-    with closing(sqlite3.connect(view.path)) as connection:
-        days = connection.execute("SELECT day FROM usage").fetchall()
-    assert days == [(TODAY - KEPT_DAYS,)]
+    assert days_of(view) == list(range(TODAY - KEPT_DAYS + 1, TODAY + 1))
+
+
+def test_a_clock_that_is_wrong_for_a_while(view: View) -> None:
+    """Years ahead, over restarts: nothing that was kept is too old by that."""
+    view.hears(0.0)
+    view.hears(10.0, t=10.0)
+    for view.now_s in (2000 * DAY_S, 2000.5 * DAY_S, 2001 * DAY_S, 20.0):
+        view.restarts()
+    assert days_of(view) == [TODAY]
 
 
 def test_a_second_view(view: View) -> None:

@@ -58,7 +58,17 @@ def test_every_name_is_read_back(name: str, node: str) -> None:
     assert row[:2] == ["2024-10-04"] * 2 and row[4] == "1.5000"
     for said, cell in ((name, row[2]), (node, row[3])):
         assert cell in (said, f"'{said}")
-        assert not cell.lstrip().startswith(("=", "+", "-", "@"))
+        assert not cell.lstrip().startswith(tuple("=+-@＝＋－＠"))  # noqa: RUF001
+
+
+@pytest.mark.promise("GPU-hours of owners and groups are a table...")
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", " =1", "＝1"])  # noqa: RUF001
+def test_a_name_that_would_be_computed(name: str) -> None:
+    """It begins with an apostrophe; others are as they are."""
+    question = question_of({}, None, TODAY)
+    text = "".join(lines_of(question, [(TODAY, TODAY, name, "a", 0.0)]))
+    _, row = csv.reader(io.StringIO(text, newline=""))
+    assert row[2:4] == [f"'{name}", "a"]
 
 
 def test_a_day_that_has_no_date() -> None:
