@@ -133,6 +133,17 @@ def test_other_schedulers_are_found_by_their_sockets(tmp_path: Path) -> None:
     assert [other.path for other in facts.others] == ["/run/other dir/hook.sock"]
 
 
+@pytest.mark.parametrize("mine", ["/run/mine", "/run/mine/tenants"])
+def test_a_hubs_scheduler_listens_twice(tmp_path: Path, mine: str) -> None:
+    """Its tenants' socket is no other scheduler's, whichever of the two directories is asked about;
+    another hub's is."""
+    places = ("mine", "mine/tenants", "other/tenants")
+    lines = [f"0: 00000002 00000000 00010000 0001 01 1 /run/{each}/hook.sock" for each in places]
+    put(tmp_path / "proc/net/unix", "\n".join(["header", *lines, ""]))
+    facts = runtime_facts({}, Path(mine), root=tmp_path)
+    assert [other.path for other in facts.others] == ["/run/other/tenants/hook.sock"]
+
+
 def test_a_scheduler_that_is_not_there_is_told_with_a_sentence(tmp_path: Path) -> None:
     """The client's own words."""
     assert "No scheduler serves" in scheduler_facts({}, tmp_path).problem

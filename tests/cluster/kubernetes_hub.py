@@ -73,6 +73,12 @@ class KubernetesHub(RunningHub):
     def _environment(self) -> dict[str, str]:
         return {**super()._environment(), "KUBECONFIG": str(self._kubeconfig)}
 
+    def administrator(self) -> Visitor:
+        """Who is logged in, and has no server."""
+        visitor = Visitor(self.url, "root", PASSWORD)
+        visitor.log_in()
+        return visitor
+
     def server_of(self, name: str, options: object = None) -> Visitor:
         """A person's browser, logged in and with a running server."""
         visitor = Visitor(self.url, name, PASSWORD)

@@ -16,8 +16,8 @@ _SCRIPT = """#!{python} -IS
 import json, os, sys
 
 def add_gpu(process):
-    env = process["env"]
-    names = dict(each.split("=", 1) for each in env)
+    env = process.get("env", [])
+    names = dict(each.partition("=")[::2] for each in env)
     if names.get("NVIDIA_VISIBLE_DEVICES", "void") in ("", "void"):
         return False
     env.append("GPUSHARE_SIM_DIR={machine}")

@@ -152,7 +152,7 @@ def prepare_directories(*others: Path) -> None:
     subprocess.run(["ip", "addr", "add", "10.77.0.1/32", "dev", "lo"], check=True)
     for path in (KUBELET_DIR, Path("/var/log/pods"), Path("/var/log/containers"), *others):
         path.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(path)], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", path], check=True)
     for name in ("manifests", "run", "lib", "cni"):
         (KUBELET_DIR / name).mkdir()
     for log in STORE.glob("*.log"):

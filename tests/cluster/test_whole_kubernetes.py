@@ -78,8 +78,9 @@ def test_the_chart_makes_seats(seen: dict[str, Any]) -> None:
     """As many as it was told; our scheduler has the device by NVML, and the hub answers it."""
     assert seen["allocatable"] == seen["asked"]
     assert seen["visibility"] == "users"
-    assert "PROBLEM" not in seen["doctor"]
-    assert "hub" in seen["doctor"]
+    assert "JupyterHub answers" in seen["doctor"]
+    assert "0 seats of this node are taken" in seen["doctor"]
+    assert seen["doctor"].rstrip().endswith("Everything is in place.")
 
 
 @pytest.mark.promise(
@@ -112,22 +113,26 @@ def test_what_they_have(seen: dict[str, Any]) -> None:
 
 @pytest.mark.promise(
     "kubernetes",
-    "The scheduler, the plugin, and the chart's whole pod restart under users who work: no kernel "
-    "is lost, their memory is whole, and they take turns as before",
+    "The scheduler and the plugin are killed, and an upgrade of the chart replaces both, under "
+    "users who work: no kernel is lost, their memory is whole, and they take turns as before",
 )
 def test_restarts_in_the_middle(seen: dict[str, Any]) -> None:
-    """Killed, and replaced as by an upgrade. A third user gets a seat afterwards."""
+    """The upgrade is to `hostPID`: then root of the node is told from root of a container. A third
+    user gets a seat afterwards."""
     assert seen["tenants_after"] == seen["tenants_before"]
     assert seen["same_kernels"]
     assert seen["restarts_of_pods"] == [0, 0]
     assert seen["overlaps_after_restarts"] == 0
+    assert "2 seats of this node are taken" in seen["doctor_after_upgrade"]
+    assert "PROBLEM" not in seen["doctor_after_upgrade"]
+    assert seen["seen_by_root_of_the_node"] == 2
     assert seen["a_third_user"] == ["alice", "bob", "dave"]
 
 
 @pytest.mark.promise(
     "kubernetes",
-    "A pod with a GPU and without a seat runs unshared, its user reads so, and the doctor of the "
-    "node names it",
+    "A pod with a share of a GPU and without a seat runs unshared, and the doctor of its node "
+    "names it",
 )
 def test_a_pod_without_a_seat(seen: dict[str, Any]) -> None:
     """It has nothing of ours that leads to a scheduler."""
@@ -140,8 +145,12 @@ def test_a_pod_without_a_seat(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes", "The chart is removed as the page says, and kernels go on without turns"
+    "kubernetes",
+    "The chart is removed as the page says: no pod ends, whose memory is on the GPU goes on "
+    "without turns, and whose memory is parked goes on once it is installed again",
 )
 def test_removal(seen: dict[str, Any]) -> None:
-    """They are in the middle of cells, and run others afterwards."""
-    assert seen["removed_and_ready"] == [True, True]
+    """Both have checked their memory by then."""
+    assert sorted(seen["done_without_it"]) == [False, True]
+    assert seen["tenants_at_the_end"] == seen["tenants_before"]
+    assert seen["restarts_of_pods_at_the_end"] == [0, 0]

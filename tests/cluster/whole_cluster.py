@@ -125,7 +125,7 @@ class Cluster(Node):
             *(f"--cert-dir={self._keys}", f"--token-auth-file={tokens}"),
             *(f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}"),
             *(f"--service-account-issuer={issuer}", "--service-cluster-ip-range=10.96.0.0/24"),
-            *("--authorization-mode=Node,RBAC", "--allow-privileged"),
+            *("--authorization-mode=Node,RBAC", "--kubelet-preferred-address-types=InternalIP"),
         )
         self.await_that(
             lambda: self.kubectl("get", "--raw=/readyz") == "ok", "the API server answers"
@@ -174,7 +174,7 @@ class Cluster(Node):
         )
         if done.returncode != 0 and not fails:
             raise Refused(f"kubectl {words}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
-        return done.stdout
+        return done.stdout + (done.stderr if fails else "")
 
     def apply(self, objects: list[dict[str, Any]]) -> None:
         items = {"apiVersion": "v1", "kind": "List", "items": objects}

@@ -16,7 +16,7 @@ from jupyter_gpushare.client import (
     runtime_dir,
 )
 from jupyter_gpushare.client.connection import user_name
-from jupyter_gpushare.client.paths import trusted_uids
+from jupyter_gpushare.client.paths import TENANTS_DIR, trusted_uids
 from jupyter_gpushare.version import __version__
 
 from .facts import FileFacts, RuntimeFacts, SchedulerFacts
@@ -31,7 +31,8 @@ def runtime_facts(
 ) -> RuntimeFacts:
     """`directory` stands for the one that the environment leads to, if it is given."""
     path = (directory or runtime_dir(environ)).absolute()
-    others = [other for other in _listening(root) if other.parent != path]
+    own = _directories_of_one(path)
+    others = [other for other in _listening(root) if other.parent not in own]
     return RuntimeFacts(
         directory=file_facts(path),
         sockets=tuple(file_facts(path / name) for name in (HOOK_SOCKET, HTTP_SOCKET)),
@@ -40,6 +41,11 @@ def runtime_facts(
         others=tuple(file_facts(other) for other in others),
         idle_others=frozenset(str(other) for other in others if _is_idle(other.parent, environ)),
     )
+
+
+def _directories_of_one(path: Path) -> set[Path]:
+    """A hub's scheduler listens in its directory, and in the tenants' one in it."""
+    return {path, path / TENANTS_DIR, *([path.parent] if path.name == TENANTS_DIR else [])}
 
 
 def scheduler_facts(environ: Mapping[str, str], directory: Path | None) -> SchedulerFacts:
