@@ -16,16 +16,20 @@ from jupyter_gpushare.client import SchedulerClient
 from tests.charts.chart import merged, rendered
 from tests.charts.test_page import block_with
 from tests.cluster.kubernetes_hub import SHARED, UNSEATED, KubernetesHub
+from tests.cluster.look_around import LOOK_AROUND
 from tests.cluster.nvidias_plugin import RESOURCE as GPU
+from tests.cluster.pod_images import node_image
 from tests.cluster.real_node import RESOURCE as SEAT
 from tests.cluster.real_node import machine_as_before, prepare_directories
 from tests.cluster.whole_cluster import NAMESPACE, RUNTIME, Cluster
 from tests.cluster.work import DEVICE_BYTES, check, submit_work
 from tests.hub.running_hub import end_leftovers
 from tests.hub.visitor import HubKernel, Visitor
+from tests.scheduler.test_tenants_dir import ADMIN_VERBS
 from tests.support import gpu_cells
 from tests.support.sim import SimulatedMachine
 
+ELSEWHERE = "labs"
 LAST = "restarts_of_pods_at_the_end"
 USERS = ("alice", "bob")
 RUNTIME_DIR, LIBRARY_DIR = Path("/run/jupyter-gpushare"), Path("/var/lib/jupyter-gpushare")
@@ -87,6 +91,7 @@ def seen_by(story: Story) -> Iterator[tuple[str, Any]]:
     yield from two_users(story)
     yield from restarts(story)
     yield from a_pod_without_a_seat(story)
+    yield from root_of_a_strange_pod(story)
     yield from removed_and_installed(story)
 
 
@@ -207,6 +212,31 @@ def a_pod_without_a_seat(story: Story) -> Iterator[tuple[str, Any]]:
     yield "tenants_beside_it", sorted(story.tenants())
     yield "doctor_of_its_node", story.cluster.kubectl(*DOCTOR, fails=True)
     story.kernels.pop(UNSEATED).stop()
+
+
+def root_of_a_strange_pod(story: Story) -> Iterator[tuple[str, Any]]:
+    """Of another namespace, with the tenants' directory and no seat."""
+    cluster = story.cluster
+    there = {"name": "there", "mountPath": str(RUNTIME_DIR)}
+    requests = json.dumps([*ADMIN_VERBS, ("POST", "/tenants", {"name": "x", "kind": "kernel"})])
+    container = {
+        "name": "root",
+        "image": node_image(),
+        "command": ["python3", "-c", LOOK_AROUND, requests],
+        "securityContext": {"runAsUser": 0},
+        "volumeMounts": [there],
+    }
+    tenants = {"name": "there", "hostPath": {"path": str(RUNTIME_DIR / "tenants")}}
+    spec = {"restartPolicy": "Never", "containers": [container], "volumes": [tenants]}
+    cluster.kubectl("create", "namespace", ELSEWHERE)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": spec}
+    of_it = f"--namespace={ELSEWHERE}"
+    account = ("get", "serviceaccount", "default", of_it)
+    cluster.await_that(lambda: cluster.kubectl(*account), "the namespace has its account")
+    cluster.kubectl("apply", of_it, "--filename=-", given=pod)
+    ended = ("get", "pod", "root", of_it, "--output=jsonpath={.status.phase}")
+    cluster.await_that(lambda: cluster.kubectl(*ended) == "Succeeded", "root has looked around")
+    yield "strange_root", json.loads(cluster.kubectl("logs", "root", of_it).splitlines()[-1])
 
 
 def removed_and_installed(story: Story) -> Iterator[tuple[str, Any]]:

@@ -19,6 +19,7 @@ import pytest
 
 from jupyter_gpushare.client.paths import TENANTS_DIR
 from tests.cluster.images import base_image
+from tests.cluster.look_around import LOOK_AROUND
 from tests.cluster.podman import GATEWAY, CannotRun, Podman, check_machine
 from tests.cluster.work import BUSY_S_MAX, DEVICE_BYTES, KEPT_WORDS, check, submit_work
 from tests.hub.proxy import NoProxy, proxy_command
@@ -289,22 +290,6 @@ def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) 
     place.await_that(lambda: keeps(kernels["alice"]), "alice has room, once bob's hook has looked")
     kernels["bob"].run(gpu_cells.keep_and_check(8, KEPT_WORDS)).ok()
     assert "oom_kill 0" in (group / "memory.oom_control").read_text()
-
-
-LOOK_AROUND = """
-import json, os, stat, sys
-from pathlib import Path
-from jupyter_gpushare.client import RequestRefused, SchedulerClient
-here, answers = Path("/run/jupyter-gpushare"), []
-for verb, path, body in json.loads(sys.argv[1]):
-    try:
-        SchedulerClient(here / "http.sock", hub_token="")._ask(verb, path, body)
-        answers.append(200)
-    except RequestRefused as refused:
-        answers.append(refused.status)
-kinds = [stat.S_ISSOCK(path.lstat().st_mode) for path in here.rglob("*")]
-print(json.dumps([os.getuid(), kinds, answers]))
-"""
 
 
 @pytest.mark.promise("A hub's tenants have a directory...")

@@ -21,6 +21,7 @@ from tests.cluster.podman import CannotRun as NoPodman
 from tests.cluster.podman import check_machine as check_podman
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.hub.running_hub import end_leftovers
+from tests.scheduler.test_tenants_dir import ADMIN_VERBS
 from tests.support.paths import ROOT
 from tests.support.sim import MIB
 
@@ -28,7 +29,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.long,
     pytest.mark.cluster,
-    pytest.mark.timeout(4200),
+    pytest.mark.timeout(5400),
 ]
 RUN_S_MAX = 1500
 SEAT, GPU = "gpushare.jupyter.org/turn", "nvidia.com/gpu"
@@ -142,6 +143,13 @@ def test_a_pod_without_a_seat(seen: dict[str, Any]) -> None:
     assert seen["tenants_beside_it"] == ["alice", "bob"]
     assert "pod jhub/jupyter-carol has a share of" in seen["doctor_of_its_node"]
     assert "and no seat" in seen["doctor_of_its_node"]
+
+
+@pytest.mark.promise("A hub's tenants have a directory...")
+def test_root_of_a_strange_pod(seen: dict[str, Any]) -> None:
+    """A pod of another namespace mounts the directory and has no seat: root there finds two sockets
+    and no key, administers nothing, and registers nobody."""
+    assert seen["strange_root"] == [0, [True, True], [401] * (len(ADMIN_VERBS) + 1)]
 
 
 @pytest.mark.promise(
