@@ -16,7 +16,10 @@ from tests.cluster.podman import STORE, Podman
 
 BASE = "localhost/gpushare-test-base"
 PREFIX = "opt/jupyter"
-_PACKAGES = ("jupyterlab", "ipykernel", "cuda-bindings>=13.0", "nvidia-ml-py")
+_PACKAGES = (
+    *("jupyterlab", "ipykernel", "cuda-bindings>=13.0", "nvidia-ml-py"),
+    *("grpcio>=1.60", "protobuf>=6.31"),  # for the image of a Kubernetes node
+)
 _DEBIAN = ("bookworm", "3.11")
 _CHANGES = (
     "LABEL made-by=2",

@@ -1,5 +1,6 @@
-"""A real kubelet and containerd for the tests: Debian's packages, and the kubelet built once from
-Debian's source package of Kubernetes 1.20 into `build/cluster/kubernetes`. Nothing is installed."""
+"""A real Kubernetes for the tests: containerd and etcd from Debian's packages, and the rest built
+once from Debian's source package of Kubernetes 1.20 into `build/cluster/kubernetes`. Nothing is
+installed."""
 
 from __future__ import annotations
 
@@ -18,8 +19,19 @@ STORE = BUILD / "cluster" / "kubernetes"
 ROOT = STORE / "root"
 """Where Debian's packages are unpacked."""
 KUBELET = STORE / "kubelet"
-PROGRAMS = ("apt-get", "dpkg", "dpkg-source", "patch", "unshare", "runc", "ip")
-PACKAGES = ("golang-1.19-go", "golang-1.19-src", "containerd", "busybox-static")
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+BUILT = ("kubelet", "kubectl", *CONTROL_PLANE)
+"""By their names in STORE."""
+PROGRAMS = ("apt-get", "dpkg", "dpkg-source", "make", "patch", "unshare", "runc", "ip")
+PACKAGES = {
+    "golang-1.19-go": "usr/lib/go-1.19/bin/go",
+    "golang-1.19-src": "usr/share/go-1.19/src",
+    "containerd": "usr/bin/containerd",
+    "busybox-static": "bin/busybox",
+    "etcd-server": "usr/bin/etcd",
+    "containernetworking-plugins": "usr/lib/cni/bridge",
+}
+"""With a file of each."""
 VERSION = "v1.20.2"
 BUILD_S_MAX = 3000
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -41,23 +53,23 @@ def check_machine() -> None:
     if missing:
         raise CannotRun(
             f"{' and '.join(missing)} cannot be found. Install what is missing: apt-get install "
-            f"--no-install-recommends dpkg-dev patch util-linux runc iproute2"
+            f"--no-install-recommends dpkg-dev make patch util-linux runc iproute2"
         )
 
 
 def prepare() -> None:
-    """Make what is not there yet; several minutes the first time. Raises CannotRun."""
+    """Make what is not there yet; some ten minutes the first time. Raises CannotRun."""
     STORE.mkdir(parents=True, exist_ok=True)
     try:
-        if not (ROOT / "usr/bin/containerd").exists():
+        if not all((ROOT / each).exists() for each in PACKAGES.values()):
             _unpack()
-        if not KUBELET.exists():
-            _build()
+        if missing := [name for name in BUILT if not (STORE / name).exists()]:
+            _build(missing)
         for name, command in IMAGES.items():
             _write_image(name, command)
     except subprocess.SubprocessError as error:
         raise CannotRun(
-            f"The kubelet could not be made: {error}. See {STORE / 'build.log'}, and whether this "
+            f"Kubernetes could not be built: {error}. See {STORE / 'build.log'}, and whether this "
             f"machine can reach Debian's archive."
         ) from error
 
@@ -78,7 +90,7 @@ def _unpack() -> None:
         (go / name).symlink_to(shared / name)
 
 
-def _build() -> None:
+def _build(names: list[str]) -> None:
     parts, lists = STORE / "parts", STORE / "lists"
     for each in (parts, lists / "partial"):
         each.mkdir(parents=True, exist_ok=True)
@@ -95,21 +107,35 @@ def _build() -> None:
     source.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(source, ignore_errors=True)
     _run(["dpkg-source", "--no-check", "-x", str(description), str(source)])
-    go = ROOT / "usr/lib/go-1.19"
-    names = "k8s.io/component-base/version", "k8s.io/client-go/pkg/version"
-    flags = " ".join(f"-X {name}.gitVersion={VERSION}" for name in names)
-    environment = {
-        "PATH": f"{go / 'bin'}:{os.environ['PATH']}",
+    # Its own Makefile also writes the parts of the source that no archive has.
+    what = " ".join(f"cmd/{name}" for name in names)
+    _run(["make", f"WHAT={what}", "GOLDFLAGS=-s -w"], cwd=source, env=_build_environment(path))
+    for name in names:
+        shutil.copy2(source / "_output/local/bin/linux/amd64" / name, STORE / name)
+    for each in (STORE / "cache", path):
+        _run(["chmod", "--recursive", "u+w", str(each)])
+        shutil.rmtree(each)
+
+
+def _build_environment(path: Path) -> dict[str, str]:
+    go, tools = ROOT / "usr/lib/go-1.19", path / "tools"
+    tools.mkdir()
+    (tools / "rsync").write_text('#!/bin/sh\nexec cp -p "$2" "$3"\n')  # `rsync -pc FILE FOLDER`
+    (tools / "rsync").chmod(0o755)
+    major, minor, _ = VERSION.strip("v").split(".")
+    return {
+        "PATH": f"{tools}:{go / 'bin'}:{os.environ['PATH']}",
+        "HOME": str(path),
         "GOROOT": str(go),
         "GOPATH": str(path),
         "GOCACHE": str(STORE / "cache"),
-        "GO111MODULE": "off",
         "CGO_ENABLED": "0",
+        "KUBE_GIT_COMMIT": "debian",
+        "KUBE_GIT_TREE_STATE": "archive",
+        "KUBE_GIT_VERSION": VERSION,
+        "KUBE_GIT_MAJOR": major,
+        "KUBE_GIT_MINOR": minor,
     }
-    command = ["go", "build", "-ldflags", f"-s -w {flags}", "-o", str(KUBELET), "./cmd/kubelet"]
-    _run(command, cwd=source, env=environment)
-    shutil.rmtree(STORE / "cache")
-    shutil.rmtree(path)
 
 
 def _sources() -> str:

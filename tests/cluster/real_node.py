@@ -146,17 +146,18 @@ def machine_as_before() -> Iterator[None]:
                 group.rmdir()
 
 
-def prepare_directories() -> None:
+def prepare_directories(*others: Path) -> None:
     """Nothing of the machine's own is seen or changed."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     subprocess.run(["ip", "addr", "add", "10.77.0.1/32", "dev", "lo"], check=True)
-    for path in (KUBELET_DIR, Path("/var/log/pods"), Path("/var/log/containers")):
+    for path in (KUBELET_DIR, Path("/var/log/pods"), Path("/var/log/containers"), *others):
         path.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(path)], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", path], check=True)
     for name in ("manifests", "run", "lib", "cni"):
         (KUBELET_DIR / name).mkdir()
-    for name in ("containerd", "kubelet", "plugin"):
-        (STORE / f"{name}.log").write_text("")
+    for log in STORE.glob("*.log"):
+        if log.name != "build.log":
+            log.unlink()
 
 
 def pod() -> dict[str, Any]:

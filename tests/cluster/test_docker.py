@@ -19,7 +19,9 @@ import pytest
 
 from jupyter_gpushare.client.paths import TENANTS_DIR
 from tests.cluster.images import base_image
+from tests.cluster.look_around import LOOK_AROUND
 from tests.cluster.podman import GATEWAY, CannotRun, Podman, check_machine
+from tests.cluster.work import BUSY_S_MAX, DEVICE_BYTES, KEPT_WORDS, check, submit_work
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.hub.running_hub import RunningHub, end_leftovers, server_env
 from tests.hub.visitor import HubKernel, Visitor
@@ -37,11 +39,8 @@ pytestmark = [
     pytest.mark.timeout(1800),
 ]
 
-PAGE, STEPS = ROOT / "docs" / "docker.md", "Set it up"
-DEVICE_BYTES = 512 * MIB
-KEPT_WORDS = 75 << 20  # 300 MiB: both users' memory is more than the device has
+PAGE, STEPS = "docs/docker.md", "Set it up"
 LIMIT_IN_THE_PAGE, LIMIT_HERE = '"64G"', '"1536M"'
-BUSY_S_MAX = 60.0
 # Where this machine's Docker is podman, its GPU is simulated, and its folders are the test's.
 OF_THIS_MACHINE = """
 own = c.JupyterHub.hub_bind_url
@@ -203,15 +202,6 @@ def kernels(users: dict[str, Visitor], place: Place) -> Iterator[dict[str, HubKe
     place.await_that(lambda: not place.tenants(), "no tenant is left")
 
 
-def submit_work(kernels: dict[str, HubKernel], rounds: int = 1) -> list[tuple[HubKernel, str]]:
-    """Cells that check what they have kept, for all at once."""
-    return [
-        (kernel, kernel.submit(gpu_cells.keep_and_check(7 + n, KEPT_WORDS) + "gpu.spin(20, 5)\n"))
-        for _ in range(rounds)
-        for n, kernel in enumerate(kernels.values())
-    ]
-
-
 def client_of(place: Place, owner: str) -> dict[str, Any]:
     (client,) = place.tenants()[owner]["clients"]
     return dict(client)
@@ -231,11 +221,6 @@ def keeps(kernel: HubKernel) -> bool:
     """Whether what it wants to keep has room now."""
     kernel.run(gpu_cells.let_go()).ok()
     return kernel.run(gpu_cells.keep_and_check(7, KEPT_WORDS)).status == "ok"
-
-
-def check(cells: list[tuple[HubKernel, str]]) -> None:
-    for kernel, cell in cells:
-        kernel.wait(cell, BUSY_S_MAX).ok()
 
 
 @pytest.mark.promise(
@@ -305,22 +290,6 @@ def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) 
     place.await_that(lambda: keeps(kernels["alice"]), "alice has room, once bob's hook has looked")
     kernels["bob"].run(gpu_cells.keep_and_check(8, KEPT_WORDS)).ok()
     assert "oom_kill 0" in (group / "memory.oom_control").read_text()
-
-
-LOOK_AROUND = """
-import json, os, stat, sys
-from pathlib import Path
-from jupyter_gpushare.client import RequestRefused, SchedulerClient
-here, answers = Path("/run/jupyter-gpushare"), []
-for verb, path, body in json.loads(sys.argv[1]):
-    try:
-        SchedulerClient(here / "http.sock", hub_token="")._ask(verb, path, body)
-        answers.append(200)
-    except RequestRefused as refused:
-        answers.append(refused.status)
-kinds = [stat.S_ISSOCK(path.lstat().st_mode) for path in here.rglob("*")]
-print(json.dumps([os.getuid(), kinds, answers]))
-"""
 
 
 @pytest.mark.promise("A hub's tenants have a directory...")

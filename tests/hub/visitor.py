@@ -46,10 +46,13 @@ class Visitor:
         # 5.2 takes no other.
         self._browser.get(f"{self._url}/hub/home", timeout=ANSWER_S_MAX).raise_for_status()
 
-    def start_server(self) -> None:
-        """Start it and pass through the hub's OAuth, whose cookie the server wants from then on."""
+    def start_server(self, options: object = None) -> None:
+        """Start it and pass through the hub's OAuth, whose cookie the server wants from then on.
+        `options` are what the person has chosen in the hub's form."""
         start = f"{self._url}/hub/api/users/{quote(self.name, safe='')}/server"
-        answer = self._browser.post(start, headers=self._xsrf_header("/hub/"), timeout=ANSWER_S_MAX)
+        answer = self._browser.post(
+            start, json=options, headers=self._xsrf_header("/hub/"), timeout=ANSWER_S_MAX
+        )
         assert answer.status_code in (201, 202, 400), answer.text
         until_s = time.monotonic() + START_S_MAX
         while not self._passes_through():

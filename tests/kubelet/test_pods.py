@@ -17,7 +17,7 @@ from jupyter_gpushare.cli.checkup.findings import Finding, Level, findings
 from jupyter_gpushare.cli.checkup.node_devices import node_facts
 from jupyter_gpushare.kubelet.api import pod_resources_pb2 as api
 from jupyter_gpushare.kubelet.pods import Container, NodeDevices, mistakes
-from tests.cli.machines import HEALTHY
+from tests.cli.machines import GIB, HEALTHY, bad, machine_with
 
 SEAT = "gpushare.jupyter.org/turn"
 GPU = "nvidia.com/gpu"
@@ -202,4 +202,11 @@ def test_a_kubelet_that_cannot_be_asked(
 def test_elsewhere_nothing_is_said(tmp_path: Path) -> None:
     """Most machines are no nodes of Kubernetes."""
     assert node_facts(tmp_path / "kubelet.sock") == NodeFacts()
+
+
+def test_the_limit_of_the_schedulers_own_container() -> None:
+    """No kernel runs under it, so it is too small for none."""
+    narrow = machine_with("cgroup", path="/pod", version=2, bytes_max=GIB, bytes_used=GIB // 2)
+    assert [each.check for each in bad(narrow)] == ["host-memory"]
+    assert bad(dataclasses.replace(narrow, node=NodeFacts(socket="/kubelet.sock"))) == []
     assert not seats(HEALTHY)
