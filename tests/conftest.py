@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import shutil
 import signal
+import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +26,11 @@ LONG_FOLDERS = (
 )
 
 
+FOLDER = "gpushare-tests-"
+KEPT_S = 24 * 3600.0
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Where there is no GPU, everything that was promised is to be seen: nothing of it is skipped.
     On a real device the tests of the simulated one's own ways are.
@@ -35,7 +43,27 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkippedPromises(), "skipped-promises")
     with suppress(ModuleNotFoundError):  # no random test runs where Hypothesis is not installed
         importlib.import_module("tests.support.hypothesis_profile")
+    if config.option.basetemp is None:  # workers have a part of it
+        config.option.basetemp = own_folder()
     gc.disable()  # until the tests are collected: there is no garbage in them
+
+
+def own_folder() -> str:
+    """Of this run. Pytest's own for all runs is closed to other users by each run that begins, also
+    while tests of another one have opened it to them. Those of earlier runs go after a day."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        with suppress(OSError):
+            if folder.stat().st_mtime < time.time() - KEPT_S:
+                shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=FOLDER)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """What a run leaves in its folder is kept where a test failed."""
+    folder = Path(session.config.option.basetemp)
+    if exitstatus == pytest.ExitCode.OK and folder.name.startswith(FOLDER):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_finish() -> None:

@@ -16,7 +16,7 @@ from tests.browser.panel import PATIENCE_MS
 from tests.support.node import NoProgram
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 FLAGS = [
     "--disable-background-networking",
@@ -29,6 +29,15 @@ FLAGS = [
 ]
 VIEW = {"width": 1000, "height": 560}
 PIXELS_PER_POINT = 2
+SHUTS_DIALOG = """
+new MutationObserver(() => {
+  for (const dialog of document.querySelectorAll('.jp-Dialog'))
+    if (dialog.textContent.includes('Server Connection Error'))
+      dialog.querySelector('.jp-Dialog-footerButtons button')?.click();
+}).observe(document, { childList: true, subtree: true });
+"""
+"""On a busy machine a request may be late, and JupyterLab says over all of the page that it tries
+again. A person would shut that, and go on."""
 
 
 def what_is_missing() -> str | None:
@@ -61,14 +70,21 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page of a fresh profile, in which every error of the panel's scripts fails the test.
-    Jupyter Notebook has one of its own at each start, with and without the panel."""
+def new_context(browser: Browser) -> BrowserContext:
+    """A fresh profile."""
     context = browser.new_context(
         viewport=VIEW, device_scale_factor=PIXELS_PER_POINT, locale="en-US"
     )
     context.set_default_timeout(PATIENCE_MS)  # of each of its pages
+    context.add_init_script(SHUTS_DIALOG)
+    return context
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of a fresh profile, in which every error of the panel's scripts fails the test.
+    Jupyter Notebook has one of its own at each start, with and without the panel."""
+    context = new_context(browser)
     page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(error.stack or str(error)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import PIXELS_PER_POINT, VIEW
+from tests.browser.conftest import new_context
 from tests.browser.panel import PANEL_ID, Panel
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.hub.running_hub import PASSWORD, RunningHub, running_hub, server_env
@@ -81,11 +81,7 @@ def opened_panel(browser: Browser, hub: RunningHub) -> Panel:
     config.write_text(f"c.GPUShareExtension.hub_token = {token_of(hub)!r}\n")
     config.chmod(0o600)
     hub.visitor(ADMINISTRATOR)  # its server runs when this returns
-    context = browser.new_context(
-        viewport=VIEW, device_scale_factor=PIXELS_PER_POINT, locale="en-US"
-    )
-    page = context.new_page()
-    page.set_default_timeout(180_000)
+    page = new_context(browser).new_page()
     page.goto(f"{hub.url}/hub/login?next=/user/{ADMINISTRATOR}/lab")
     page.locator("#username_input").fill(ADMINISTRATOR)
     page.locator("#password_input").fill(PASSWORD)

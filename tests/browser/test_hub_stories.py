@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jupyter_gpushare.scheduler.runtime_dir import LOCK_FILE
-from tests.browser.conftest import PIXELS_PER_POINT, VIEW
+from tests.browser.conftest import new_context
 from tests.browser.jupyter import write_notebook
-from tests.browser.panel import PANEL_ID, PATIENCE_MS, Panel, await_idle_kernel, run_cell
+from tests.browser.panel import PANEL_ID, Panel, await_idle_kernel, run_cell
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.hub.running_hub import PASSWORD, RunningHub, running_hub, server_env
 from tests.support import gpu_cells
@@ -109,11 +109,7 @@ def open_desk(browser: Browser, hub: RunningHub, user: str, theme: str, cells: l
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
     hub.visitor(user)  # its server runs when this returns
-    context = browser.new_context(
-        viewport=VIEW, device_scale_factor=PIXELS_PER_POINT, locale="en-US"
-    )
-    context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
+    page = new_context(browser).new_page()
     page.goto(f"{hub.url}/hub/login?next=/user/{user}/lab/tree/{user}s.ipynb")
     page.locator("#username_input").fill(user)
     page.locator("#password_input").fill(PASSWORD)

@@ -145,6 +145,8 @@ def test_with_less_nothing_moves_and_who_waits_reads_why(tmp_path: Path) -> None
     """Not a byte, until the host has room; then all of it is right."""
     with host(tmp_path) as shared:
         one, three = one_that_keeps_another_parked(shared, 0)
+        nothing_is_ready(shared)
+        shared.group.leave(shared.group.taken()[0])
         before = shared.group.taken()
         ask(one)
         shared.scheduler.eventually(lambda status: shared.reason("one"))
