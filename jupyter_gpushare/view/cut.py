@@ -37,6 +37,8 @@ SOMETHING = (
 HOLDERS_MAX = 8
 FOUND_MAX = 5
 """Names in the row of a node."""
+PLACES_MAX = 50
+"""Of the holders of a device, and of its queue."""
 OUTSIDE_BYTES = 1 << 30
 """More than this of programs outside the sharing is worth a mark."""
 _TENANT_FIELDS = tuple(each.name for each in dataclasses.fields(TenantRow))
@@ -94,13 +96,15 @@ def answer_of_nodes(sight: Sight, query: Query) -> dict[str, Any]:
 
 
 def answer_of_node(sight: Sight, name: str) -> dict[str, Any] | None:
-    """One node whole; None where there is none of this name."""
+    """One node; None where there is none of this name. Of its tenants and places only the first
+    are in it: those at devices come first."""
     node = sight.fleet.nodes.get(name)
     if node is None:
         return None
     row = _Row(sight, node)
     tenants = [(node, tenant_id, each) for tenant_id, each in node.tenants.items()]
-    seen = sorted((each for each in tenants if sight.may_see(node, each[2])), key=_by_owner)
+    seen = [each for each in tenants if sight.may_see(node, each[2])]
+    seen.sort(key=lambda each: (_rank(row.glance, each[1]), *_by_owner(each)))
     known = node.row
     return {
         "at": round(sight.now_s, 3),
@@ -109,7 +113,8 @@ def answer_of_node(sight: Sight, name: str) -> dict[str, Any] | None:
         "turns_on": known.turns_on if known else True,
         "bytes_host_available": known.bytes_host_available if known else 0,
         "devices": {each: _device(sight, node, each) for each in node.devices},
-        "tenants": [_tenant(sight, *each) for each in seen],
+        "tenants": [_tenant(sight, *each) for each in seen[:ROWS_MAX]],
+        "tenants_count": len(seen),
     }
 
 
@@ -246,6 +251,12 @@ def _by_owner(found: tuple[Node, str, TenantRow]) -> tuple[str, str, str]:
     return tenant.owner, tenant.name, tenant_id
 
 
+def _rank(glance: Glance, tenant_id: str) -> tuple[int, int]:
+    """Holders, then those that wait in the order of their queues, then the rest."""
+    stand = glance.stands().get(tenant_id)
+    return (1, 0) if stand is None else (0, stand.position)
+
+
 @lru_cache(maxsize=8192)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """To sort by: node-2 comes before node-10."""
@@ -327,18 +338,17 @@ class _Row:
 
     def _names(self, find: str) -> tuple[list[str], list[str]]:
         """Holders, those that were looked for first; and of the others, those looked for."""
-        tenants, sight = self.node.tenants, self.sight
-        names = [(each, self._name(tenants.get(each))) for each in self.glance.holders]
+        tenants, holders, sight = self.node.tenants, self.glance.holders, self.sight
         if not find or not (sight.caller.is_admin or any(self._own())):
-            return [name for _, name in names[:HOLDERS_MAX]], []
+            return [self._name(tenants.get(each)) for each in holders[:HOLDERS_MAX]], []
         sought = {
-            tenant_id: self._name(tenant)
+            tenant_id
             for tenant_id, tenant in tenants.items()
             if sight.may_see(self.node, tenant) and _has(tenant, find)
         }
-        names.sort(key=lambda each: each[0] not in sought)
-        others = sorted(sought[each] for each in sought.keys() - set(self.glance.holders))
-        return [name for _, name in names[:HOLDERS_MAX]], others[:FOUND_MAX]
+        first = sorted(holders, key=lambda each: each not in sought)[:HOLDERS_MAX]
+        others = sorted(self._name(tenants[each]) for each in sought.difference(holders))
+        return [self._name(tenants.get(each)) for each in first], others[:FOUND_MAX]
 
     def _own(self) -> Iterator[TenantRow]:
         return (each for each in self.node.tenants.values() if self.sight.is_mine(self.node, each))
@@ -400,8 +410,10 @@ def _device(sight: Sight, node: Node, device_id: str) -> dict[str, Any]:
         "bytes_outside": device.bytes_outside,
         "mode": device.mode,
         "lost": device.lost,
-        "holders": [_place(sight, node, each, since_s) for each in device.holders],
-        "queue": [_place(sight, node, each, since_s) for each in device.queue],
+        "holders": [_place(sight, node, each, since_s) for each in device.holders[:PLACES_MAX]],
+        "holders_count": len(device.holders),
+        "queue": [_place(sight, node, each, since_s) for each in device.queue[:PLACES_MAX]],
+        "queue_count": len(device.queue),
     }
 
 

@@ -258,6 +258,25 @@ def test_a_page_at_a_time() -> None:
     assert len(seen) == len(set(seen)) == 21
 
 
+@pytest.mark.promise("view", "However much a node reports, an answer stays of a bounded length")
+def test_a_node_that_reports_very_much() -> None:
+    """Its places, tenants and names are told up to a bound, with how many there are."""
+    fleet = Fleet()
+    tenants = {f"t{n:04}": tenant("u", f"book-{n:04}") for n in range(4000)}
+    places = tuple(place(each) for each in tenants)
+    lines = device(holders=places[3000:], queue=places[:3000])
+    reports(fleet, "n", {f"d{n}": lines for n in range(8)}, tenants)
+    seen = answer_of_node(sight(fleet), "n")
+    assert seen is not None
+    assert (len(seen["tenants"]), seen["tenants_count"]) == (100, 4000)
+    assert seen["tenants"][0]["place"] == "holder"
+    told = seen["devices"]["d0"]
+    assert (len(told["holders"]), told["holders_count"]) == (50, 1000)
+    assert (len(told["queue"]), told["queue_count"]) == (50, 3000)
+    (row,) = nodes(fleet, find="book")["nodes"]
+    assert (len(row["holders"]), len(row["found"]), row["holders_count"]) == (8, 5, 1000)
+
+
 @pytest.mark.parametrize(
     "asked",
     [

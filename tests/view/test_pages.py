@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from jupyter_gpushare.view import follow, pages
 from jupyter_gpushare.view.cut import OTHER
-from tests.view.fleets import device, reports, small_fleet
+from tests.view.fleets import device, node_row, reports, small_fleet
 from tests.view.service import RunningView, run, running_view
 
 
@@ -64,6 +65,7 @@ def test_events_are_told_over_http(tmp_path: Path) -> None:
             alice.writer.close()
             await view.until(lambda: len(view.view.state.followers) == 1)
         assert await admin.next() is None
+        admin.writer.close()
 
     run(scenario())
 
@@ -80,6 +82,34 @@ def test_too_many_followers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
             refused = await view.get("api/v1/events", "alice")
             assert refused.code == 503
             assert "Close some" in json.loads(refused.body)["message"]
+            first.writer.close()
+
+    run(scenario())
+
+
+@pytest.mark.promise("Followers are bounded, and...")
+def test_a_program_that_takes_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is closed, and the view goes on."""
+    monkeypatch.setattr(follow, "SEND_S_MAX", 0.2)
+
+    async def scenario() -> None:
+        async with running_view(tmp_path) as view:
+            loop = asyncio.get_running_loop()
+            stuck = socket.create_connection(("127.0.0.1", view.view.port))
+            path = view.url("api/v1/events").partition(str(view.view.port))[2]
+            stuck.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nX-Caller: admin\r\n\r\n".encode())
+            await view.until(lambda: len(view.view.state.followers) == 1)
+            followers, number = view.view.state.followers, 0
+            while len(followers):
+                number += 1
+                row = node_row(problems=tuple(f"{number} {'x' * 390}" for _ in range(64)))
+                for name in range(100):
+                    reports(view.fleet, f"n{name}", {}, {}, now_s=loop.time(), row=row)
+                await asyncio.sleep(0.05)
+            assert (await view.get("api/v1/summary", "admin")).code == 200
+            stuck.close()
 
     run(scenario())
 

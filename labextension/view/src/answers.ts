@@ -20,7 +20,9 @@ export interface IDevice {
   mode: string;
   lost: boolean;
   holders: IPlace[];
+  holders_count: number;
   queue: IPlace[];
+  queue_count: number;
 }
 
 export interface ITenant {
@@ -75,6 +77,7 @@ export interface IOpenNode extends Omit<INode, 'devices' | 'tenants'> {
   bytes_host_available: number;
   devices: Record<string, IDevice>;
   tenants: ITenant[];
+  tenants_count: number;
 }
 
 export interface ISummary {

@@ -198,7 +198,8 @@ class Detail implements IPart<IOpenNode> {
       'div',
       {},
       make('h3', { text: 'Notebooks here' }),
-      make('div', { class: 'on-node', attributes: label }, this._tenants.root)
+      make('div', { class: 'on-node', attributes: label }, this._tenants.root),
+      this._more.root
     );
     this.root = make('div', { class: 'detail' }, facts, list, this._tenantsPlace);
   }
@@ -208,6 +209,7 @@ class Detail implements IPart<IOpenNode> {
     this._devices.show(Object.entries(node.devices).map(([id, device]) => ({ ...device, id })));
     this._tenants.show(node.tenants);
     this._tenantsPlace.hidden = node.tenants.length === 0;
+    this._more.show(node.tenants_count - node.tenants.length);
   }
 
   private _device(device: INamedDevice): HTMLElement[] {
@@ -232,6 +234,7 @@ class Detail implements IPart<IOpenNode> {
     }
     parts.push(memoryBar(memory), make('p', { class: 'note', text: memoryText(memory) }));
     parts.push(...device.holders.map(each => this._place(make('p', { class: 'holder' }), each)));
+    parts.push(...more(device.holders_count - device.holders.length));
     if (device.holders.length === 0 && !device.lost) {
       parts.push(make('p', { class: 'note', text: 'nobody has a turn' }));
     }
@@ -239,6 +242,7 @@ class Detail implements IPart<IOpenNode> {
       const queue = device.queue.map(each => this._place(make('li'), each));
       const label = { 'aria-label': 'Queue, in order' };
       parts.push(make('ol', { class: 'queue', attributes: label }, ...queue));
+      parts.push(...more(device.queue_count - device.queue.length));
     }
     return parts;
   }
@@ -255,10 +259,15 @@ class Detail implements IPart<IOpenNode> {
   }
 
   readonly root: HTMLElement;
+  private readonly _more = filled<number>(make('div'), more);
   private readonly _devices: Keyed<INamedDevice>;
   private readonly _facts: IPart<IOpenNode>;
   private readonly _tenants: TenantsTable;
   private readonly _tenantsPlace: HTMLElement;
+}
+
+function more(amount: number): HTMLElement[] {
+  return amount > 0 ? [make('p', { class: 'note', text: `and ${count(amount)} more` })] : [];
 }
 
 function factsOf(node: IOpenNode): string {
