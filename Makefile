@@ -40,7 +40,7 @@ build: $(READY)
 	@mkdir -p jupyter_gpushare/lib/simulated && cp -u --remove-destination $(BUILD)/hook/libgpushare.so jupyter_gpushare/lib/
 	@cp -u --remove-destination $(BUILD)/sim/lib*.so.1 hook/sim/builtins.ptx jupyter_gpushare/lib/simulated/
 
-# The JupyterLab panel and the scripts of the view's page, built where they are out of date. Node comes from PyPI.
+# The JupyterLab panel and the script of the view's page, built where they are out of date. Node comes from PyPI.
 panel: $(READY)
 	@$(PY) labextension/build.py
 

@@ -3,7 +3,7 @@
 - A wheel gets the hook and the simulated GPU, built for it, from nothing, outside the tree. An
   editable install shares `build/` and `jupyter_gpushare/lib/` with `make build`, so that neither
   builds them again.
-- The panel and the scripts of the view's page are built in the tree, where they are out of date
+- The panel and the script of the view's page are built in the tree, where they are out of date
   (labextension/build.py). An sdist carries them, so that a wheel from an sdist needs a C compiler
   and no Node.
 - `GPUSHARE_BUILD_PANEL=no` leaves both out, and what they need.
@@ -27,7 +27,7 @@ LIBRARY_IN_PACKAGE = f"jupyter_gpushare/lib/{LIBRARY_NAME}"
 SIMULATED_IN_PACKAGE = "jupyter_gpushare/lib/simulated"
 """What `jupyter gpushare try` runs on."""
 PANEL = "jupyter_gpushare/labextension"
-VIEW_SCRIPTS = "jupyter_gpushare/view/static/*.js"
+VIEW_SCRIPT = "jupyter_gpushare/view/static/page.js"
 PANEL_BUILDER = "labextension/build.py"
 PANEL_INSTALLED = "share/jupyter/labextensions/@jupyter-gpushare/labextension"
 PANEL_OPTION = "GPUSHARE_BUILD_PANEL"
@@ -53,7 +53,7 @@ class BuildHook(BuildHookInterface[Any]):
         root = Path(self.root)
         if panel_is_wanted():
             build_panel(root)
-            build_data["artifacts"].append(f"/{VIEW_SCRIPTS}")
+            build_data["artifacts"].append(f"/{VIEW_SCRIPT}")
             if self.target_name == "wheel":
                 build_data["shared_data"].update(panel_data_files(root))
             else:

@@ -1,4 +1,4 @@
-"""Builds the panel into jupyter_gpushare/labextension, and the scripts of the view's page into
+"""Builds the panel into jupyter_gpushare/labextension, and the script of the view's page into
 jupyter_gpushare/view/static, unless those there are of these sources.
 
     python build.py                 # needs jlpm and Node 20 or newer
@@ -26,14 +26,8 @@ PANEL = HERE.parent / "jupyter_gpushare" / "labextension"
 DIGEST = PANEL / "sources.sha256"
 """What the panel was built from; it travels with the panel."""
 INPUTS = (
-    "package.json",
-    "yarn.lock",
-    "tsconfig.json",
-    ".yarnrc.yml",
-    "schema",
-    "src",
-    "style",
-    "view",
+    *("package.json", "yarn.lock", "tsconfig.json", ".yarnrc.yml", "schema", "src", "style"),
+    *("view/src", "view/tsconfig.json", "view/bundle.mjs"),
 )
 VIEW_SCRIPT = HERE.parent / "jupyter_gpushare" / "view" / "static" / "page.js"
 NO_INPUTS = "__tests__"

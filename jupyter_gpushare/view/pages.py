@@ -30,7 +30,7 @@ from .query import Query, QueryError, query_of
 
 STATIC = Path(__file__).resolve().parent / "static"
 SCRIPT = STATIC / "page.js"
-"""What `make panel` compiles, with the other scripts beside it."""
+"""What `make panel` compiles."""
 TEMPLATE = Path(__file__).resolve().parent / "page.html"
 NOT_BUILT = (
     "The page of this view has not been built. Install a wheel of jupyter-gpushare, or run "
