@@ -112,9 +112,7 @@ def _build(names: list[str]) -> None:
     _run(["make", f"WHAT={what}", "GOLDFLAGS=-s -w"], cwd=source, env=_build_environment(path))
     for name in names:
         shutil.copy2(source / "_output/local/bin/linux/amd64" / name, STORE / name)
-    for each in (STORE / "cache", path):
-        _run(["chmod", "--recursive", "u+w", str(each)])
-        shutil.rmtree(each)
+    shutil.rmtree(path)
 
 
 def _build_environment(path: Path) -> dict[str, str]:
@@ -128,7 +126,7 @@ def _build_environment(path: Path) -> dict[str, str]:
         "HOME": str(path),
         "GOROOT": str(go),
         "GOPATH": str(path),
-        "GOCACHE": str(STORE / "cache"),
+        "GOCACHE": str(path / "cache"),
         "CGO_ENABLED": "0",
         "KUBE_GIT_COMMIT": "debian",
         "KUBE_GIT_TREE_STATE": "archive",

@@ -14,6 +14,7 @@ from tests.cluster.kubernetes import STORE
 from tests.cluster.podman import Podman
 from tests.packaging.environments import build_wheel_without_panel
 from tests.packaging.readme import blocks_under
+from tests.support.paths import ROOT
 
 STEPS = "Set it up"
 ARCHIVE = STORE / "images.tar"
@@ -36,8 +37,8 @@ def make_images() -> None:
         podman = Podman(folder)
         base = base_image(podman)
         wheel = build_wheel_without_panel(folder)
-        (of_node,) = blocks_under(STEPS, "dockerfile", Path("docs/kubernetes.md"))
-        (of_servers,) = blocks_under(STEPS, "dockerfile", Path("docs/docker.md"))
+        (of_node,) = blocks_under(STEPS, "dockerfile", ROOT / "docs" / "kubernetes.md")
+        (of_servers,) = blocks_under(STEPS, "dockerfile", ROOT / "docs" / "docker.md")
         first, _, rest = of_node.partition("\n")
         assert first.startswith("FROM python:")
         for image, text in (

@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.timeout(1800),
 ]
 
-PAGE, STEPS = "docs/docker.md", "Set it up"
+PAGE, STEPS = ROOT / "docs" / "docker.md", "Set it up"
 LIMIT_IN_THE_PAGE, LIMIT_HERE = '"64G"', '"1536M"'
 # Where this machine's Docker is podman, its GPU is simulated, and its folders are the test's.
 OF_THIS_MACHINE = """
