@@ -164,6 +164,7 @@ class Receiver:
     async def recheck(self) -> None:
         """End what has been opened with a credential that counts no longer."""
         for connection in list(self._all):
+            await asyncio.sleep(0)  # a file answers at once, and reports go on meanwhile
             try:
                 if await self._credentials.name_of(connection.token) == connection.name:
                     continue
@@ -173,7 +174,6 @@ class Receiver:
                     return  # nobody can say; the next look will
                 said = str(refused)
             connection.end(CREDENTIAL_ENDED, said)
-            await asyncio.sleep(0)
 
     def tidy(self) -> None:
         """Forget how much nodes have sent that send nothing."""

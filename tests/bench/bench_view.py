@@ -218,7 +218,6 @@ class Probe:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(READY_S_MAX)
 
     async def _connect(self) -> None:
-        self.door = asyncio.Semaphore(1)
         self._sender = Sender(self._node, self._url, self)
         await self._sender.connect()
 
@@ -260,8 +259,9 @@ def measure(scale: Scale, folder: Path, browser: Browser | None) -> Result:
         print(f"  once a second: {paced}", flush=True)
         view.note_rss()
         probe.end()
+        nodes.begin("come_back")
         began_s = view.restart()
-        back = nodes.order("come_back")
+        back = nodes.done()
         time.sleep(1.0)
         print(f"  GPU-hours: {view.get('api/v1/usage.csv').count(b'user')} owners", flush=True)
     finally:

@@ -2,7 +2,7 @@
 
 Each has devices and tenants that take turns: with each report a device has gone on to its next
 tenant, and what is told is what has changed by that. The first report of a connection is whole.
-Where the view is gone, a node comes again after a second, and a random part of another one.
+Where the view is gone, a node comes again after as long as a scheduler waits (`Backoff`).
 
 `python -m tests.bench.view_nodes URL NODES DEVICES TENANTS` reads orders from its standard input,
 a JSON object a line, and answers each with one.
@@ -36,14 +36,15 @@ from jupyter_gpushare.reports.format import (
     message_of,
     text_of,
 )
+from jupyter_gpushare.scheduler.report.link import CONNECT_S_MAX
+from jupyter_gpushare.scheduler.report.standing import Backoff
 from tests.bench.view_process import token_of
 from tests.support.timeline import percentile
 
 GIB = 1 << 30
 OWNERS = 3000
 """Of all nodes together: users have notebooks on several."""
-TURN_S = 4.0
-AGAIN_S = 1.0
+TOGETHER = 50
 TOLD_EVERY = 15
 """So many reports after the one before, a tenant that holds tells what it has had."""
 
@@ -152,6 +153,7 @@ class Sender:
         self._url = url
         self._load = load
         self._connection: WebSocketClientConnection | None = None
+        self._backoff = Backoff(random.random)
         self._sequence = 0
 
     async def connect(self) -> None:
@@ -161,21 +163,28 @@ class Sender:
                 await self._come()
             except Exception:  # noqa: BLE001 - the view is gone, in one of many ways
                 self._lost()
-                await asyncio.sleep(AGAIN_S * (1 + random.random()))
+                await asyncio.sleep(self._backoff.next_s())
+        self._backoff.worked()
+
+    async def comes_back(self) -> None:
+        """Once the view has ended."""
+        if self._connection is not None:
+            assert await self._connection.read_message() is None
+        self._lost()
+        await asyncio.sleep(self._backoff.next_s())
+        await self.connect()
 
     async def _come(self) -> None:
-        async with self._load.door:
-            connection = await websocket_connect(
-                HTTPRequest(
-                    self._url,
-                    headers={"Authorization": f"Bearer {token_of(self.node.name)}"},
-                    connect_timeout=20,
-                )
+        self._connection = await websocket_connect(
+            HTTPRequest(
+                self._url,
+                headers={"Authorization": f"Bearer {token_of(self.node.name)}"},
+                connect_timeout=CONNECT_S_MAX,
             )
-            self._connection = connection
-            await self._said(Hello(boot=self.node.boot, version="0.1.0"))
-            await self._said(self.node.whole())
-            self._sequence = 0
+        )
+        await self._said(Hello(boot=self.node.boot, version="0.1.0"))
+        await self._said(self.node.whole())
+        self._sequence = 0
 
     async def report(self) -> None:
         self._sequence += 1
@@ -221,15 +230,15 @@ class Sender:
 class Load:
     def __init__(self, url: str, nodes: int, devices: int, tenants: int) -> None:
         self.counted = Counted()
-        self.door = asyncio.Semaphore(100)
-        """So many come at one time: a process has one queue for what it opens."""
         self.senders = [
             Sender(SimulatedNode(number, devices, tenants), url, self) for number in range(nodes)
         ]
 
     async def connect(self) -> dict[str, float]:
+        """Not all in one moment: nodes are started one after the other."""
         began_s = time.monotonic()
-        await asyncio.gather(*(sender.connect() for sender in self.senders))
+        for n in range(0, len(self.senders), TOGETHER):
+            await asyncio.gather(*(each.connect() for each in self.senders[n : n + TOGETHER]))
         return {"connect_s": time.monotonic() - began_s}
 
     async def report(self, seconds: float, period_s: float) -> dict[str, float]:
@@ -248,10 +257,9 @@ class Load:
         }
 
     async def come_back(self) -> dict[str, float]:
-        """Once the view that they were connected to is gone: when the last one is back."""
-        for sender in self.senders:
-            sender._lost()
-        await self.connect()
+        """Once the view that they were connected to has ended, all at one time: when the last one
+        is back."""
+        await asyncio.gather(*(sender.comes_back() for sender in self.senders))
         return {"back_at": time.time()}
 
 

@@ -80,6 +80,7 @@ class RunningHub:
         self.process: subprocess.Popen[bytes] | None = None
         port, api_port, proxy_port = free_ports(3)
         self.url = f"http://127.0.0.1:{port}"
+        self.api_url = f"http://127.0.0.1:{api_port}/hub/api"
         (folder / "homes").mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)  # or the scheduler says that its users cannot come to its sockets
         self._config: dict[str, dict[str, Any]] = {

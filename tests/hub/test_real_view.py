@@ -4,6 +4,10 @@ proxy."""
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +15,14 @@ import pytest
 import requests
 import websocket
 
-from jupyter_gpushare.hub.view import TOKENS_FILE, own_name
+from jupyter_gpushare.hub.view import SERVICE, TOKENS_FILE, own_name
 from jupyter_gpushare.reports.format import Hello, Report, Seen, message_of, text_of
 from jupyter_gpushare.reports.node_tokens import new_token
 from tests.hub.conftest import HubOnAMachine
 from tests.hub.running_hub import OUR_LINES, PASSWORD
 from tests.hub.visitor import Visitor
 from tests.reports.rows import BOOT, a_device, a_report, a_tenant
+from tests.support.paths import ROOT
 from tests.support.ports import free_ports
 
 PREFIX = "/services/gpushare-view/"
@@ -184,6 +189,43 @@ def test_the_hubs_own_scheduler_reports(hub: HubWithView) -> None:
     assert list(found["devices"]) == [device["id"]]
     assert (found["state"], found["owners"], found["platform"]) == ("live", "hub", "machine")
     assert json.dumps(found).count(device["id"]) == 1
+
+
+@pytest.mark.promise("hub", "A view that the hub does not start lets its users in too")
+def test_a_view_that_runs_elsewhere(start_hub: Callable[..., HubOnAMachine]) -> None:
+    """With the variables that docs/view.md lists, as the chart sets them."""
+    (port,) = free_ports(1)
+    token = "ab" * 32
+    service = {"name": SERVICE, "url": f"http://127.0.0.1:{port}", "api_token": token}
+    lines = f"c.GPUShare.view = True\nc.JupyterHub.services = [{service!r}]\n"
+    home = start_hub(our_lines=lines + OUR_LINES)
+    hub = HubWithView(home)
+    tokens = home.hub.folder / "tokens"
+    node_token = new_token(tokens, "node-a")
+    page = (ROOT / "docs" / "view.md").read_text()
+    values = dict(re.findall(r"^\| `(JUPYTERHUB_\w+)` \| `?([^`|,]*)", page, re.M))
+    values |= {
+        "JUPYTERHUB_BASE_URL": "/",
+        "JUPYTERHUB_SERVICE_URL": service["url"],
+        "JUPYTERHUB_API_URL": home.hub.api_url,
+        "JUPYTERHUB_API_TOKEN": token,
+    }
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTERHUB_")}
+    view = subprocess.Popen(
+        [sys.executable, "-m", "jupyter_gpushare.cli.main", "view", f"--tokens={tokens}"],
+        env={**kept, **values},
+    )
+    try:
+        home.hub.await_that(lambda: hub.script("api/v1/nodes", None).status_code == 403, "it is up")
+        hub.node(node_token).close()
+        alice = visitor(home, "alice")
+        assert alice.visit(PREFIX).history
+        caller = {"name": "alice", "is_admin": False}
+        assert alice.visit(f"{PREFIX}api/v1/summary").json()["caller"] == caller
+        assert hub.tenants(visitor(home, "root").new_token()) == set()
+    finally:
+        view.terminate()
+        assert view.wait(WAIT_S) == 0
 
 
 @pytest.mark.promise("view", "The hub restarts, and the view and its nodes find each other again")

@@ -45,10 +45,14 @@ def test_what_cannot_be_asked(arguments: dict[str, str], sentence: str) -> None:
     assert str(raised.value) == sentence
 
 
+names = st.text(st.characters(exclude_characters="\x00"))
+"""Reports have no such character, and Python 3.10 reads no line with one."""
+
+
 @pytest.mark.promise(
     "view", "GPU-hours of owners and groups are a table that spreadsheets read, and never run"
 )
-@given(st.text(), st.text())
+@given(names, names)
 def test_every_name_is_read_back(name: str, node: str) -> None:
     """And none is a formula."""
     question = question_of({"per": "day"}, None, TODAY)
