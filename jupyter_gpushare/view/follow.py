@@ -138,6 +138,9 @@ class Followers:
             if run.done():
                 run.result()
         finally:
+            # Until Python 3.12, what `wait_for` awaits may end just then and swallow the cancelling.
+            follower.over = True
+            follower.woken.set()
             for task in (run, over):
                 task.cancel()
             await asyncio.gather(run, over, return_exceptions=True)
