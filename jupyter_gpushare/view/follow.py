@@ -138,7 +138,7 @@ class Followers:
             if run.done():
                 run.result()
         finally:
-            # Until Python 3.12, what `wait_for` awaits may end just then and swallow the cancelling.
+            # Until Python 3.12, `wait_for` swallows a cancelling while what it awaits ends.
             follower.over = True
             follower.woken.set()
             for task in (run, over):
