@@ -138,6 +138,9 @@ class Followers:
             if run.done():
                 run.result()
         finally:
+            # Until Python 3.12, `wait_for` swallows a cancelling while what it awaits ends.
+            follower.over = True
+            follower.woken.set()
             for task in (run, over):
                 task.cancel()
             await asyncio.gather(run, over, return_exceptions=True)

@@ -220,8 +220,7 @@ class Panel:
         )
 
     def keep_announcements(self) -> None:
-        """From now on, what the live region says is kept: the next news replaces it at any
-        moment."""
+        """From now on, what the live region says is kept: the next news may replace it."""
         self.root.get_by_role("status").evaluate(
             "region => { window.announced = []; new MutationObserver("
             "() => window.announced.push(region.textContent)"

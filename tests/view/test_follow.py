@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -187,6 +188,24 @@ def test_a_connection_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyP
 
 def test_a_follower_ends_when_its_time_is_over() -> None:
     """The browser comes again, and shows who asks."""
+
+    async def story(ends: Ends) -> None:
+        await ends.follows(ADMIN, lasts_s=0.01).task
+
+    run(story)
+
+
+def test_a_follower_ends_though_cancelling_it_is_swallowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `asyncio.wait_for` does where what it awaits ends at the same moment."""
+
+    async def swallows(sending: Awaitable[None], most_s: float) -> None:
+        await sending
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(follow, "_within", swallows)
 
     async def story(ends: Ends) -> None:
         await ends.follows(ADMIN, lasts_s=0.01).task
