@@ -212,6 +212,8 @@ def test_an_allocation_waits_for_contexts_of_others(patient: Crowded) -> None:
     idle = [patient.tenants.start(f"idle{number}") for number in range(5)]
     comes_true(lambda: patient.device()["bytes_contexts"] == 5 * CONTEXT, "five contexts")
     bob = patient.tenants.start("bob")
+    left = DEVICE - 6 * CONTEXT
+    comes_true(lambda: patient.device()["bytes_usable"] <= left, "bob's own is counted")
     bob.ok("begin")
     bob.say(f"alloc 0 {700 * MIB}")
     patient.await_reason(bob, "CUDA contexts of notebooks take")
