@@ -93,6 +93,11 @@ uint64_t host_arena_free(void) {
     return free_bytes();
 }
 
+uint64_t host_arena_begun(void) {
+    HOLD(LOCK_MEMORY);
+    return upcoming_bytes;
+}
+
 uint64_t host_arena_system_room(void) {
     lock_with_fresh_room();
     const uint64_t bytes = system_host.room_bytes;
@@ -306,6 +311,7 @@ void host_arena_trim(uint64_t bytes) {
     if (upcoming && bytes == 0) {
         segment = end_upcoming();
         if (segment.base) munmap(segment.base, segment.bytes);
+        given_bytes += segment.bytes;
     }
     for (uint64_t free_now; (free_now = host_arena_free()) > bytes;) {
         if (!remove_free(&segment, free_now - bytes)) break;

@@ -31,6 +31,8 @@ void host_arena_trim(uint64_t bytes);
  */
 uint64_t host_arena_room(void);
 uint64_t host_arena_free(void);
+/* Of a segment that was begun ahead of need. It may stay so: what it was for can change. */
+uint64_t host_arena_begun(void);
 /* What the system leaves for this process and for others, and whose limit says so (cgroup.h), as it
  * was at the last look. */
 uint64_t host_arena_system_room(void);

@@ -87,9 +87,11 @@ static enum mover_host_answer make_what_is_wanted(void) {
     return note_lack();
 }
 
-static struct swap_host_view view_now(void) {
+/* What is parked now goes on with the segment that was begun. */
+static struct swap_host_view view_now(enum mover_goal goal) {
     struct swap_host_view view = {
         .free_bytes = host_arena_free(),
+        .begun_bytes = goal == MOVER_PARK ? 0 : host_arena_begun(),
         .hint_bytes = residency_park_hint(),
         .movable_bytes = sums_of_all_devices().bytes_movable,
         .room_bytes = host_arena_system_room(),
@@ -102,9 +104,13 @@ static struct swap_host_view view_now(void) {
     return view;
 }
 
+static uint64_t spare_bytes(void) {
+    return host_arena_free() + host_arena_begun();
+}
+
 /* Those who park for this restore are waited for, so copies on their way here hold nothing up. */
 static void give_back_what_came(void) {
-    if (host_arena_free() == 0 || !mover_host_is_tight()) return;
+    if (spare_bytes() == 0 || !mover_host_is_tight()) return;
     if (use_some_context()) host_arena_trim(0);
 }
 
@@ -115,7 +121,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
     if (host.is_lacking) return note_lack();
     if (goal == MOVER_RESTORE) give_back_what_came();
     if (goal == MOVER_RESTORE || pipeline_flights() > 0) return MOVER_HOST_DONE;
-    const struct swap_host_view view = view_now();
+    const struct swap_host_view view = view_now(goal);
     switch (swap_host_plan(&view)) {
         case SWAP_HOST_PREPARE:
             /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
@@ -136,9 +142,8 @@ uint64_t mover_host_pause_ns(enum mover_goal goal) {
     if (goal == MOVER_PARK && host.short_until_ns > 0) return SHORT_NS;
     /* Others may have become short of host memory meanwhile. */
     if (goal == MOVER_RESTORE && !chunks_all_confirmed()) return RESTORE_LOOK_NS;
-    if (host_arena_free() > 0 && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES)
-        return LITTLE_NS;
-    return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
+    if (spare_bytes() > 0 && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES) return LITTLE_NS;
+    return spare_bytes() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
 }
 
 void mover_host_after_fork(void) {

@@ -71,7 +71,8 @@ enum swap_host_step swap_host_plan(const struct swap_host_view *view) {
         const bool leaves_enough = !swap_host_is_tight(view->room_bytes, HOST_ARENA_SEGMENT_BYTES);
         return leaves_enough ? SWAP_HOST_PREPARE : SWAP_HOST_KEEP;
     }
-    if (leaves_little(view)) return view->free_bytes > 0 ? SWAP_HOST_TRIM : SWAP_HOST_KEEP;
+    const uint64_t spare_bytes = view->free_bytes + view->begun_bytes;
+    if (leaves_little(view)) return spare_bytes > 0 ? SWAP_HOST_TRIM : SWAP_HOST_KEEP;
     const bool has_excess = view->free_bytes >= wanted_bytes + HOST_ARENA_SEGMENT_BYTES;
     if (has_excess && view->excess_ms >= SWAP_EXCESS_MS) return SWAP_HOST_TRIM;
     return SWAP_HOST_KEEP;

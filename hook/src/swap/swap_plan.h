@@ -44,6 +44,7 @@ enum swap_step swap_plan(const struct swap_view *view);
 /* How much host memory is to be kept ready, and whether to give back what is beyond it. */
 struct swap_host_view {
     uint64_t free_bytes;    /* ready, and not in use */
+    uint64_t begun_bytes;   /* of a segment that nobody goes on with for now */
     uint64_t hint_bytes;    /* so much would have to leave if the others came back */
     uint64_t movable_bytes; /* so much could */
     uint64_t excess_ms;     /* more than that was ready for so long */

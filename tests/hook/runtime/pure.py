@@ -265,6 +265,7 @@ class HostView(ctypes.Structure):
 
     _fields_ = (
         ("free_bytes", U64),
+        ("begun_bytes", U64),
         ("hint_bytes", U64),
         ("movable_bytes", U64),
         ("excess_ms", U64),

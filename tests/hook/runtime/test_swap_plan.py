@@ -322,6 +322,9 @@ def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
         (HostView(free_bytes=64 * MIB), HostStep.KEEP, 0),
         (HostView(free_bytes=64 * MIB, excess_ms=30_000), HostStep.TRIM, 0),
         (HostView(free_bytes=64 * MIB, is_short=True), HostStep.TRIM, 0),
+        (HostView(begun_bytes=64 * MIB, room_bytes=64 * MIB), HostStep.TRIM, 0),
+        (HostView(begun_bytes=64 * MIB), HostStep.KEEP, 0),
+        (HostView(room_bytes=64 * MIB), HostStep.KEEP, 0),
         (
             HostView(free_bytes=96 * MIB, hint_bytes=CHUNK, movable_bytes=CHUNK, excess_ms=30_000),
             HostStep.TRIM,
