@@ -204,6 +204,17 @@ def test_a_disk_that_is_full(view: View, monkeypatch: pytest.MonkeyPatch) -> Non
     assert view.table() == [hours("alice", 50 / 3600)]
 
 
+def test_a_directory_with_a_name_of_its_own(tmp_path: Path) -> None:
+    """Signs that mean something in an address mean nothing here."""
+    folder = tmp_path / "a?mode=memory#b%41"
+    folder.mkdir()
+    view = View(folder)
+    view.hears(0.0)
+    view.hears(3600.0, t=3600.0)
+    assert view.table() == [hours("alice", 1.0)]
+    view.usage.close()
+
+
 def test_days_that_are_too_old(view: View) -> None:
     """They go; all that is kept is of the last 400 days."""
     view.hears(0.0)
