@@ -105,7 +105,7 @@ def put_token(path: Path, name: str, token: str) -> None:
                 kept = path.read_text("utf-8", "replace").splitlines()
             except FileNotFoundError:
                 kept = []
-            others = [line for line in kept if line.split(" ")[0] != name]
+            others = [line for line in kept if line.split()[:1] != [name]]
             _replace(path, "".join(f"{line}\n" for line in (*others, f"{name} {digest_of(token)}")))
     except OSError as error:
         raise TokensError(

@@ -26,11 +26,12 @@ LOOK_AGAIN_S = 2.0
 """A node turns silent without a word: so often a query is evaluated though nobody has reported."""
 COMMENT_PERIOD_S = 15.0
 """A line that says nothing, so that both ends learn of a connection that is dead."""
-LASTS_S = 300.0
-"""Then the browser comes again, and shows once more who asks."""
+LASTS_S = 30.0
+"""Then the browser comes again, and shows once more who asks: whoever has been logged out, or is no
+administrator any more, is told nothing for longer than this and what the hub's answers are kept."""
 SEND_S_MAX = 30.0
 """A connection that takes nothing for so long is given up."""
-RETRY_MS = 1000
+RETRY_MS = 500
 FOLLOWERS_MAX = 512
 FOLLOWERS_PER_CALLER_MAX = 32
 BUSY_SHARE = 0.5

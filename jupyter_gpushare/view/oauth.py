@@ -18,6 +18,11 @@ from .api import is_opened
 from .callers import Caller, CallerRefused, caller_of_token
 from .headers import PAGE_HEADERS
 
+_WITHOUT_XSRF = ("no-cors", "websocket")
+"""JupyterHub wants no XSRF token of requests in these modes, for the page that makes them would not
+get the answer. A page of the same origin does: `fetch(url, {mode: "no-cors"})`. Ours uses neither.
+"""
+
 
 class _Auth(HubOAuth):  # type: ignore[misc]
     """JupyterHub's cookies, states and XSRF; what the hub says of a token comes from HubTokens."""
@@ -45,6 +50,8 @@ class _Auth(HubOAuth):  # type: ignore[misc]
 
     async def user_of(self, handler: RequestHandler) -> dict[str, Any] | None:
         """Raises CallerRefused."""
+        if handler.request.headers.get("Sec-Fetch-Mode") in _WITHOUT_XSRF:
+            return None
         try:
             user: dict[str, Any] | None = await self.get_user(handler, sync=False)
         except HubError as error:

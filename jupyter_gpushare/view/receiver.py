@@ -41,6 +41,9 @@ BYTES_PER_S, BYTES_AT_ONCE = float(512 << 10), float(4 * MESSAGE_BYTES_MAX)
 """Of a node, over all its connections. Once in eight seconds it may send all that it may have."""
 RECHECK_S = 60.0
 """So often the credentials of open connections are looked at again."""
+UNANSWERED_MAX = 3
+"""Nobody says whose so many credentials are: the others are left to the next look. Of one alone, it
+may be for ever."""
 LOG_EVERY_S = 10.0
 REASON_BYTES_MAX = 120
 GOING_AWAY = 1001
@@ -163,6 +166,7 @@ class Receiver:
 
     async def recheck(self) -> None:
         """End what has been opened with a credential that counts no longer."""
+        unanswered = 0
         for connection in list(self._all):
             await asyncio.sleep(0)  # a file answers at once, and reports go on meanwhile
             try:
@@ -171,7 +175,10 @@ class Receiver:
                 said = "The credential of this node is another node's now. Look at its token file."
             except NodeRefused as refused:
                 if refused.status == HTTPStatus.SERVICE_UNAVAILABLE:
-                    return  # nobody can say; the next look will
+                    unanswered += 1
+                    if unanswered >= UNANSWERED_MAX:
+                        return  # nobody can say; the next look will
+                    continue
                 said = str(refused)
             connection.end(CREDENTIAL_ENDED, said)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import ssl
 import time
@@ -254,6 +255,7 @@ class View:
 
 async def serve(options: ViewOptions, callers: Callers) -> None:
     """Until a signal, or until the hub that started us is gone. Raises ViewError."""
+    _raise_descriptor_limit()
     view = View(options, callers, credentials_of(options))
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -267,6 +269,12 @@ async def serve(options: ViewOptions, callers: Callers) -> None:
         await ending.wait()
     finally:
         await view.end()
+
+
+def _raise_descriptor_limit() -> None:
+    """A thousand nodes and those who look at them go beyond the usual soft limit of 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def make_private_dir(directory: Path) -> None:

@@ -35,6 +35,9 @@ ANSWER_S_MAX = 5.0
 ANSWER_BYTES_MAX = 4 << 20
 QUESTIONS_MAX = 10
 """Under way at once; others wait."""
+WAIT_S_MAX = 15.0
+"""For one's turn and two answers: less than a node waits for us. Of tokens that somebody invents by
+the thousand, those wait no longer that nobody waits for any more."""
 TOKENS_KEPT_MAX = 8192
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _USER = "system:serviceaccount:"
@@ -107,12 +110,11 @@ class TokenReviews:
             return _name_or_raise(known.found)
         found: str | NodeRefused
         try:
-            async with self._questions:
-                found = await self._ask(token)
+            found = await asyncio.wait_for(self._in_turn(token), WAIT_S_MAX)
         except NodeRefused as refused:
             found = NodeRefused(refused.status, str(refused))  # without its traceback
-        except _NoAnswer as error:
-            log.warning("the API server does not say whose a node's token is: %s", error)
+        except (_NoAnswer, asyncio.TimeoutError) as error:
+            log.warning("the API server does not say whose a node's token is: %r", error)
             raise NodeRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "The API server of Kubernetes does not say whose this token is. The node tries "
@@ -120,6 +122,10 @@ class TokenReviews:
             ) from error
         self._keep(key, found)
         return _name_or_raise(found)
+
+    async def _in_turn(self, token: str) -> str:
+        async with self._questions:
+            return await self._ask(token)
 
     def _keep(self, key: bytes, found: str | NodeRefused) -> None:
         self._names.pop(key, None)

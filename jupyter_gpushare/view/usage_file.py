@@ -327,7 +327,9 @@ def _table(path: Path, question: Question, writing: Future[bool] | None) -> IO[b
         writing.exception()
     spool: IO[bytes] = tempfile.SpooledTemporaryFile(_SPOOL_BYTES)  # noqa: SIM115
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        ) as connection:
             for line in lines_of(question, _rows(connection, question)):
                 spool.write(line.encode())
         spool.seek(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -98,8 +99,6 @@ def test_wrong_flags(tmp_path: Path, flags: list[str], says: str) -> None:
 )
 def test_a_wrong_environment(tmp_path: Path, variable: str, value: str, says: str) -> None:
     """Also a port that somebody has."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (tmp_path / "tokens").touch()
         port = taken.getsockname()[1]
@@ -113,6 +112,33 @@ def test_a_wrong_environment(tmp_path: Path, variable: str, value: str, says: st
         )
     (line,) = done.stderr.splitlines()
     assert (done.returncode, says in line) == (2, True), line
+
+
+@pytest.mark.promise("view", "A view takes more connections than a process may have at first")
+def test_many_connections(tmp_path: Path) -> None:
+    """As the hub starts it: with a soft limit that a thousand nodes go beyond."""
+    tokens = tmp_path / "tokens"
+    tokens.touch()
+    (port,) = free_ports(1)
+    view = subprocess.Popen(
+        ["sh", "-c", 'ulimit -Sn 128 && exec "$@"', "sh", *COMMAND, f"--tokens={tokens}"],
+        env=hub_environment(port),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    held: list[socket.socket] = []
+    try:
+        assert view.stderr is not None
+        assert "view of all nodes" in view.stderr.readline()
+        held += [socket.create_connection(("127.0.0.1", port)) for _ in range(256)]
+        url = f"http://127.0.0.1:{port}/base/services/gpushare-view/api/v1/nodes"
+        assert requests.get(url, timeout=END_S_MAX).status_code == 403
+    finally:
+        for each in held:
+            each.close()
+        view.send_signal(signal.SIGTERM)
+        _, log = view.communicate(timeout=END_S_MAX)
+    assert (view.returncode, "Traceback" in log) == (0, False), log
 
 
 @pytest.mark.promise("A view that ends tells its...")

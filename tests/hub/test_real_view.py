@@ -35,6 +35,8 @@ c.GPUShare.view_port = {port}
 c.GPUShare.view_dir = str(Path.cwd() / "view")
 """
 AS_A_PAGE_ASKS = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
+WITHOUT_CORS = {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Site": "same-origin"}
+"""As `fetch(url, {mode: "no-cors"})`, whose answer a page of the same origin may read."""
 
 
 class HubWithView:
@@ -132,6 +134,9 @@ def test_what_a_page_has_to_send(hub: HubWithView, alice: Visitor) -> None:
     for page in (PREFIX, f"{PREFIX}login"):  # neither the page, nor in circles
         refused = alice.visit(page, AS_A_PAGE_ASKS)
         assert (refused.status_code, refused.history) == (403, [])
+    for path in (route, f"{PREFIX}api/v1/events", PREFIX):
+        assert alice.visit(path, WITHOUT_CORS).status_code == 403, path
+    assert alice.visit(f"{route}?_xsrf={token}", WITHOUT_CORS).status_code == 403
 
 
 @pytest.mark.promise("The view lets a hub's users in by...")

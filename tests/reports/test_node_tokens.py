@@ -57,6 +57,17 @@ def test_a_token_is_replaced(tmp_path: Path) -> None:
     assert "# racks 1 to 4" in path.read_text()
 
 
+@pytest.mark.promise("A node token that was replaced counts...")
+def test_a_line_that_somebody_has_indented(tmp_path: Path) -> None:
+    """It counts, so it goes as any other."""
+    path = tmp_path / "tokens"
+    old = new_token(path, "node-a")
+    path.write_text(f"  {path.read_text()}")
+    assert read_tokens(path).name_of(old) == "node-a"
+    new_token(path, "node-a")
+    assert read_tokens(path).name_of(old) is None
+
+
 def test_two_at_once(tmp_path: Path) -> None:
     """Neither loses the other's line."""
     path = tmp_path / "tokens"

@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.reports.node_tokens import TokensError, new_token
+from jupyter_gpushare.view import token_reviews
 from jupyter_gpushare.view.credentials import EitherOf, FileTokens, NodeRefused
-from jupyter_gpushare.view.token_reviews import KEPT_S, ApiServer, TokenReviews, api_server
+from jupyter_gpushare.view.token_reviews import (
+    KEPT_S,
+    QUESTIONS_MAX,
+    ApiServer,
+    TokenReviews,
+    api_server,
+)
 from tests.view.fake_api_server import ACCOUNT, OURS, FakeApiServer
 from tests.view.service import Refused, run, running_view
 
@@ -213,6 +220,25 @@ def test_an_api_server_that_fails(tmp_path: Path, raw: bytes | None) -> None:
             assert (await c.refusal())[0] in ((401,) if raw == b'{"status": []}' else (503,))
             c.server.fails_with, c.server.raw = 0, None
             c.now_s += 10
+            assert await c.name() == "gpu-1"
+
+    run(scenario())
+
+
+@pytest.mark.promise("While the API server does not...")
+def test_too_many_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody shows invented tokens faster than the API server answers: nobody waits for ever."""
+    monkeypatch.setattr(token_reviews, "WAIT_S_MAX", 0.01)
+
+    async def scenario() -> None:
+        async with cluster(tmp_path) as c:
+            c.server.knows(JWT, node_name="gpu-1")
+            for _ in range(QUESTIONS_MAX):
+                await c.reviews._questions.acquire()
+            assert (await asyncio.wait_for(c.refusal(), 30))[0] == 503
+            for _ in range(QUESTIONS_MAX):
+                c.reviews._questions.release()
+            monkeypatch.setattr(token_reviews, "WAIT_S_MAX", 15.0)
             assert await c.name() == "gpu-1"
 
     run(scenario())

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Coroutine
+from inspect import signature
 from typing import Any
 
 import pytest
 
+from jupyter_gpushare.hub.auth import FRESH_S
 from jupyter_gpushare.view import follow
 from jupyter_gpushare.view.caller import Caller
 from jupyter_gpushare.view.cut import Sight
@@ -211,6 +213,14 @@ def test_a_follower_ends_though_cancelling_it_is_swallowed(
         await ends.follows(ADMIN, lasts_s=0.01).task
 
     run(story)
+
+
+@pytest.mark.promise(
+    "view", "Whoever is logged out, or no administrator any more, is told nothing after a minute"
+)
+def test_a_page_that_is_open_is_not_told_for_ever() -> None:
+    """By default a stream and the hub's answer together last so long."""
+    assert signature(Followers.serve).parameters["lasts_s"].default + FRESH_S <= 60
 
 
 def test_a_quiet_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:

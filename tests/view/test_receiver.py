@@ -8,6 +8,7 @@ import json
 import shutil
 import ssl
 import subprocess
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tornado.websocket import WebSocketClosedError, websocket_connect
 
 from jupyter_gpushare.reports.format import MESSAGE_BYTES_MAX, Hello, Seen, text_of
 from jupyter_gpushare.view import receiver as receiver_module
+from jupyter_gpushare.view.credentials import FileTokens, NodeRefused
 from jupyter_gpushare.view.pace import Pace
 from jupyter_gpushare.view.receiver import (
     ANOTHER_HAS_COME,
@@ -196,6 +198,37 @@ def test_a_token_that_is_removed(tmp_path: Path) -> None:
             closed = await node.ended()
             assert closed.code == CREDENTIAL_ENDED and "token" in closed.reason
             assert (await other.report(a_report(1))).sequence == 1
+
+    run(scenario())
+
+
+@pytest.mark.promise("A removed node token ends the...")
+def test_a_token_of_which_nobody_says_whose_it_is(tmp_path: Path) -> None:
+    """It stays, and those of others are looked at all the same."""
+    unsaid: set[str] = set()
+
+    class Doubtful(FileTokens):
+        async def name_of(self, token: str) -> str:
+            if token in unsaid:
+                raise NodeRefused(HTTPStatus.SERVICE_UNAVAILABLE, "Nobody says. Wait.")
+            return await super().name_of(token)
+
+    async def scenario() -> None:
+        (tmp_path / "tokens").touch()
+        credentials = Doubtful(tmp_path / "tokens")
+        async with running_view(tmp_path, credentials=credentials) as view:
+            token = view.token("node-a")
+            node = await view.connect(token)
+            await node.come()
+            others = {f"other-{number}": await view.node(f"other-{number}") for number in range(9)}
+            unsaid.add(token)
+            for name in others:
+                view.token(name)
+            await view.view.receiver.recheck()
+            for other in others.values():
+                ended = await asyncio.wait_for(other.ended(), 5)
+                assert ended.code == CREDENTIAL_ENDED
+            assert (await node.report(a_report(1))).sequence == 1
 
     run(scenario())
 

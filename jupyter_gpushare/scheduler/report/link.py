@@ -104,6 +104,9 @@ class Link:
             connect_timeout=CONNECT_S_MAX,
             request_timeout=CONNECT_S_MAX,
             ssl_options=tls,
+            follow_redirects=False,
+            decompress_response=False,
+            streaming_callback=lambda _: None,  # what a refusal says besides is kept nowhere
         )
         try:
             self._connection = await websocket_connect(

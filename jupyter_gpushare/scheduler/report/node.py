@@ -66,7 +66,8 @@ class NodeTeller:
         why = why_it_waits(tenant, look, lambda other: self._name_for(tenant.id, other, look))
         groups = self._groups_of(owner)
         if self._hub and record is not None and not record.hub_user:
-            owner = f"{owner} (account of the node)"  # not the hub's user of that name
+            # Not the hub's user of that name, whose groups these are.
+            owner, groups = f"{owner} (account of the node)", ()
         return Whose(owner, groups, why)
 
     def _name_for(self, tenant_id: str, other: str, look: Look) -> str | None:

@@ -38,7 +38,7 @@ class Room:
         for name, owner in (("a", a), ("b", b)):
             record = TenantRecord(name, os.getuid(), f"notebook {name}", "kernel", hub_user=owner)
             self.tenants.add(record, registrant_lives=True)
-        groups = {"ann": ("lab", "staff")}
+        groups = {"ann": ("lab", "staff"), ME: ("lab",)}
         self.teller = NodeTeller(
             tenants=self.tenants,
             groups_of=lambda owner: groups.get(owner, ()),
@@ -88,7 +88,7 @@ def test_owners_and_groups(tmp_path: Path) -> None:
     assert Room(tmp_path).whose(tenant("a")) == Whose("ann", ("lab", "staff"))
     assert Room(tmp_path).whose(tenant("b")) == Whose("bob", ())
     assert Room(tmp_path, a="").whose(tenant("a")) == Whose(f"{ME} (account of the node)")
-    assert Room(tmp_path, hub=False, a="").whose(tenant("a")) == Whose(ME)
+    assert Room(tmp_path, hub=False, a="").whose(tenant("a")) == Whose(ME, ("lab",))
     assert Room(tmp_path).whose(tenant("c", owner="cy")) == Whose("cy")
 
 

@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -243,6 +244,35 @@ def test_a_view_that_refuses(
     play(story)
     assert caplog.text.count(words) == 1
     assert TOKEN not in caplog.text
+
+
+@pytest.mark.promise("A view that refuses, hangs, lies...")
+def test_a_refusal_that_is_large(tmp_path: Path) -> None:
+    """Nothing of it is kept."""
+    size = 64 << 20
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 No\r\nContent-Length: %d\r\n\r\n" % size)
+        with contextlib.suppress(OSError):
+            for _ in range(size >> 16):
+                writer.write(bytes(1 << 16))
+                await writer.drain()
+        writer.close()
+
+    async def story() -> None:
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            with pytest.raises(Failure, match="does not know this node's token"):
+                await link.Link(f"ws://127.0.0.1:{port}/", lambda: None).connect("t", None)
+
+    tracemalloc.start()
+    try:
+        play(story)
+        assert tracemalloc.get_traced_memory()[1] < size / 4
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_pod_whose_token_is_refused(tmp_path: Path) -> None:

@@ -209,6 +209,17 @@ def days_of(view: View) -> list[int]:
         return [day for (day,) in connection.execute("SELECT DISTINCT day FROM usage")]
 
 
+def test_a_directory_with_a_name_of_its_own(tmp_path: Path) -> None:
+    """Signs that mean something in an address mean nothing here."""
+    folder = tmp_path / "a?mode=memory#b%41"
+    folder.mkdir()
+    view = View(folder)
+    view.hears(0.0)
+    view.hears(3600.0, t=3600.0)
+    assert view.table() == [hours("alice", 1.0)]
+    view.usage.close()
+
+
 def test_days_that_are_too_old(view: View) -> None:
     """They go; the last 400 days are kept."""
     view.hears(0.0)
