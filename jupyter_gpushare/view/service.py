@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -41,6 +42,7 @@ IDLE_S_MAX = 120.0
 HEADER_BYTES_MAX = 64 << 10
 BODY_BYTES_MAX = 64 << 10
 END_S_MAX = 5.0
+_COLLECTIONS = (20_000, 10, 10)
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -256,6 +258,7 @@ class View:
 async def serve(options: ViewOptions, callers: Callers) -> None:
     """Until a signal, or until the hub that started us is gone. Raises ViewError."""
     _raise_descriptor_limit()
+    collect_seldom()
     view = View(options, callers, credentials_of(options))
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -269,6 +272,12 @@ async def serve(options: ViewOptions, callers: Callers) -> None:
         await ending.wait()
     finally:
         await view.end()
+
+
+def collect_seldom() -> None:
+    """Rows of nodes are in no cycles, so counts of references free them. Collections at Python's
+    own thresholds would look at all rows of a thousand nodes each second, for half a second."""
+    gc.set_threshold(*_COLLECTIONS)
 
 
 def _raise_descriptor_limit() -> None:
