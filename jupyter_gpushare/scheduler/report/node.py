@@ -24,7 +24,8 @@ Names = Callable[[str], str | None]
 
 
 class NodeTeller:
-    """`groups_of` tells the groups of a tenant's owner, by the id and the name. `hub`: owners are the hub's users."""
+    """`groups_of` tells the groups of a tenant's owner, by the tenant's id and the owner's name.
+    `hub`: owners are the hub's users."""
 
     def __init__(
         self,
