@@ -19,7 +19,9 @@ _EPOCH = date(1970, 1, 1)
 _FORMULA = (*"=+-@\t\r", *"\uff1d\uff0b\uff0d\uff20")
 """A spreadsheet takes a cell that begins so for something to compute, or to run. The last four are
 the wide forms of the first four."""
-_WITHIN = re.compile(rf"([;|\t\v\f\r\n][\s\"]*)([{re.escape(''.join(_FORMULA))}])")
+_SIGN = f"[{re.escape(''.join(_FORMULA))}]"
+_FIRST = re.compile(rf"[\s\"]*{_SIGN}")
+_WITHIN = re.compile(rf"([;|\t\v\f\r\n][\s\"]*)({_SIGN})")
 """One that begins within a text: where decimals have a comma, `;` separates cells. Quotes do not
 hold such a text together, for they are not at the beginning of a cell there."""
 
@@ -84,9 +86,9 @@ def lines_of(question: Question, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """As RFC 4180 has it. A text that a spreadsheet would compute begins with an apostrophe; so does
-    what follows a `;`, at which some begin a cell, whatever quotes there are."""
-    if text.lstrip().startswith(_FORMULA) or text.startswith(_FORMULA):
+    """As RFC 4180 has it. A text that a spreadsheet would compute begins with an apostrophe, also
+    behind a `;`."""
+    if _FIRST.match(text):
         text = f"'{text}"
     text = _WITHIN.sub(r"\1'\2", text)
     if any(each in text for each in ',"\r\n'):
