@@ -63,9 +63,9 @@ def read_regular(path: Path, bytes_max: int) -> bytes:
     """The beginning of a file. Raises OSError, also for a pipe, which would be waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         with os.fdopen(fd, "rb", closefd=False) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
             return file.read(bytes_max)
     finally:
         os.close(fd)
