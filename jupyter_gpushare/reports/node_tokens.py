@@ -6,12 +6,14 @@ The view reads it, `jupyter gpushare view token` and a hub's configuration write
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import hmac
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,11 +59,22 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def read_regular(path: Path, bytes_max: int) -> bytes:
+    """The beginning of a file. Raises OSError, also for a pipe, which would be waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            return file.read(bytes_max)
+    finally:
+        os.close(fd)
+
+
 def read_tokens(path: Path) -> Tokens:
     """Raises TokensError where there is no such file."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
+        raw = read_regular(path, FILE_BYTES_MAX + 1)
     except OSError as error:
         raise TokensError(
             f"The file of node tokens {path} cannot be read: {error.strerror}. Make it with "

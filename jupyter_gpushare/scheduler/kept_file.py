@@ -22,6 +22,7 @@ from jupyter_gpushare.core.events import (
 from jupyter_gpushare.core.ids import DeviceId
 
 from .base.private_file import put_in_place
+from .identity.tokens import key_of
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,9 @@ class KeptFile:
         self._path = path
         self._modes: dict[DeviceId, DeviceMode] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
+        """By the owner's key: an account of the node may have the name of a user of the hub."""
+        self._groups_by_name: dict[str, tuple[str, ...]] = {}
+        """As an earlier version wrote them; each until its owner registers a tenant."""
         self._places: dict[str, Place] = {}
         try:
             with path.open(encoding="utf-8") as file:
@@ -68,15 +72,18 @@ class KeptFile:
         mode = self._modes.get(device)
         return None if mode is None else DeviceModeChanged(device=device, mode=mode, cause=_CAUSE)
 
-    def groups_of(self, owner: str) -> tuple[str, ...]:
-        """As they were when the owner last registered a tenant; the same object until then."""
-        return self._groups.get(owner, ())
+    def groups_of(self, tenant: str, owner: str) -> tuple[str, ...]:
+        """Of the tenant's owner, as they were when the owner last registered a tenant; the same
+        object until then."""
+        return self._known_groups(tenant, owner) or ()
 
     def as_before(self, event: TenantRegistered) -> TenantRegistered:
         """The registration of a tenant that comes back, with what its token does not say."""
         place = self._places.get(event.tenant)
         said = {} if place is None else asdict(place)
-        groups = self._groups.get(event.owner) if event.groups is None else event.groups
+        groups = event.groups
+        if groups is None:
+            groups = self._known_groups(event.tenant, event.owner)
         return replace(event, groups=groups, **said)
 
     def note_place(
@@ -102,23 +109,29 @@ class KeptFile:
                     self._modes[device] = mode
                 if mode is not before:
                     self._write()
-            case TenantRegistered(owner=owner, groups=groups) if groups is not None:
-                before_groups = self._groups.pop(owner, None)
-                self._groups[owner] = groups
+            case TenantRegistered(tenant=tenant, owner=owner, groups=groups) if groups is not None:
+                by_name = self._groups_by_name.pop(owner, None)
+                key = _key(tenant, owner)
+                before_groups = self._groups.pop(key, None)
+                self._groups[key] = groups
                 if len(self._groups) > OWNERS_MAX:
                     del self._groups[next(iter(self._groups))]
-                if groups != before_groups:
+                if groups != before_groups or by_name is not None:
                     self._write()
             case _:
                 pass
+
+    def _known_groups(self, tenant: str, owner: str) -> tuple[str, ...] | None:
+        known = self._groups.get(_key(tenant, owner))
+        return self._groups_by_name.get(owner) if known is None else known
 
     def _take(self, said: Mapping[str, Any]) -> None:
         if said["kept"] != FORMAT:
             raise ValueError("a file of another version")
         modes = {DeviceId(str(name)): DeviceMode(mode) for name, mode in said["modes"].items()}
-        groups = {str(owner): tuple(map(str, each)) for owner, each in said["groups"].items()}
+        by_name, groups = _groups(said["groups"]), _groups(said.get("groups_by_key", {}))
         self._modes = {name: mode for name, mode in modes.items() if mode is not DeviceMode.OPEN}
-        self._groups = groups
+        self._groups, self._groups_by_name = groups, by_name
         self._places = {str(name): _place(each) for name, each in said["places"].items()}
 
     def _write(self) -> None:
@@ -126,13 +139,22 @@ class KeptFile:
         said = {
             "kept": FORMAT,
             "modes": modes,
-            "groups": self._groups,
+            "groups": self._groups_by_name,
+            "groups_by_key": self._groups,
             "places": {name: asdict(each) for name, each in self._places.items()},
         }
         try:
             put_in_place(self._path, said)
         except OSError as error:
             log.warning("%s cannot be written: %s", self._path, error.strerror)
+
+
+def _key(tenant: str, owner: str) -> str:
+    return key_of(tenant) or owner
+
+
+def _groups(said: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {str(owner): tuple(map(str, each)) for owner, each in said.items()}
 
 
 def _place(said: Mapping[str, Any]) -> Place:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from tornado.web import RequestHandler
 
 from jupyter_gpushare.hub.auth import HubError, HubTokens, token_of
+from jupyter_gpushare.reports.node_tokens import read_regular
 
 from .caller import Caller as Caller
 
@@ -65,8 +66,7 @@ class MetricsToken:
         if self._path is None or shown is None:
             return False
         try:
-            with self._path.open("rb") as file:
-                kept = file.read(METRICS_TOKEN_CHARACTERS_MAX).strip()
+            kept = read_regular(self._path, METRICS_TOKEN_CHARACTERS_MAX).strip()
         except OSError as error:
             log.warning("the file of the metrics token cannot be read: %s", error)
             return False

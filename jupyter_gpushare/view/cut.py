@@ -39,9 +39,14 @@ FOUND_MAX = 5
 """Names in the row of a node."""
 PLACES_MAX = 50
 """Of the holders of a device, and of its queue."""
+PLACES_OF_NODE_MAX = 800
+"""Of holders, and as many of queues: of a node with more than 16 devices, each has fewer."""
+ENTRIES_MAX = 64
+"""Of the problems of a node, and of each list of a tenant."""
 OUTSIDE_BYTES = 1 << 30
 """More than this of programs outside the sharing is worth a mark."""
 _TENANT_FIELDS = tuple(each.name for each in dataclasses.fields(TenantRow))
+_TENANT_LISTS = ("groups", "devices")
 _TIMES = frozenset({"at", "heard_s_ago"})
 
 
@@ -393,7 +398,11 @@ def _problems(node: Node, glance: Glance, now_s: float) -> list[str]:
         told.append(
             f"The driver has lost {node.devices[device_id].name} ({device_id}). Restart the node."
         )
-    return told + list(node.row.problems if node.row else ())
+    said = node.row.problems if node.row else ()
+    told += said[:ENTRIES_MAX]
+    if len(said) > ENTRIES_MAX:
+        told.append(f"And {len(said) - ENTRIES_MAX} more. Run `jupyter gpushare doctor` there.")
+    return told
 
 
 # ---- devices and tenants ----------------------------------------------------------------------
@@ -402,6 +411,7 @@ def _problems(node: Node, glance: Glance, now_s: float) -> list[str]:
 def _device(sight: Sight, node: Node, device_id: str) -> dict[str, Any]:
     device: DeviceRow = node.devices[device_id]
     since_s = max(0.0, sight.now_s - node.devices_at_s.get(device_id, sight.now_s))
+    most = min(PLACES_MAX, PLACES_OF_NODE_MAX // len(node.devices))
     return {
         "name": device.name,
         "bytes_total": device.bytes_total,
@@ -410,9 +420,9 @@ def _device(sight: Sight, node: Node, device_id: str) -> dict[str, Any]:
         "bytes_outside": device.bytes_outside,
         "mode": device.mode,
         "lost": device.lost,
-        "holders": [_place(sight, node, each, since_s) for each in device.holders[:PLACES_MAX]],
+        "holders": [_place(sight, node, each, since_s) for each in device.holders[:most]],
         "holders_count": len(device.holders),
-        "queue": [_place(sight, node, each, since_s) for each in device.queue[:PLACES_MAX]],
+        "queue": [_place(sight, node, each, since_s) for each in device.queue[:most]],
         "queue_count": len(device.queue),
     }
 
@@ -439,6 +449,7 @@ def _tenant(sight: Sight, node: Node, tenant_id: str, tenant: TenantRow) -> dict
     if stand is not None:
         since_s = max(0.0, sight.now_s - node.devices_at_s.get(stand.device, sight.now_s))
     row = {name: getattr(tenant, name) for name in _TENANT_FIELDS}
+    row.update({name: row[name][:ENTRIES_MAX] for name in _TENANT_LISTS})
     if tenant.why and not sight.caller.is_admin:
         row["why"] = SOMETHING
     return {

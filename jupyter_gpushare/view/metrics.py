@@ -2,7 +2,8 @@
 
 Labels are nodes and devices alone. How many series there are follows from the machines that an
 administrator has, and never from what users do: owners, tenants and texts of nodes are in none,
-but for the names of models, modes, platforms and versions, which are cut to a few characters.
+but for the names of models, modes, platforms and versions, which are cut to a few characters. Of
+these, and of devices, a node may have a bounded number in a day: one that lies makes no others.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.utils import floatToGoString
 
-from jupyter_gpushare.reports.format import WAIT_BOUNDS_S, DeviceRow, NodeRow
+from jupyter_gpushare.reports.format import DEVICES_MAX, WAIT_BOUNDS_S, DeviceRow, NodeRow
 from jupyter_gpushare.version import __version__
 
 from .fleet import Fleet, Node
 
 LABEL_CHARACTERS_MAX = 60
+LABELS_MAX = 4 * DEVICES_MAX
+"""Of a node, in a day: each device in each mode, and whose instances are divided anew."""
+DAY_S = 86_400.0
 _BOUNDS = [*map(floatToGoString, WAIT_BOUNDS_S), "+Inf"]
 
 
@@ -187,6 +191,24 @@ NAMES = (
 """Of all series that there are."""
 
 
+class Labels:
+    """That a node has had in the last day. Once they are many, no new ones are shown."""
+
+    def __init__(self) -> None:
+        self._shown_s: dict[tuple[str, ...], float] = {}
+        """When each was last shown, in this order."""
+
+    def may_show(self, labels: tuple[str, ...], now_s: float) -> bool:
+        shown = self._shown_s
+        while shown and now_s - shown[oldest := next(iter(shown))] > DAY_S:
+            del shown[oldest]
+        if labels not in shown and len(shown) >= LABELS_MAX:
+            return False
+        shown.pop(labels, None)
+        shown[labels] = now_s
+        return True
+
+
 class FleetCollector:
     """`clocks` gives the monotonic time of the view and the seconds since 1970; `followers` counts
     the pages that are told of changes now."""
@@ -202,6 +224,7 @@ class FleetCollector:
         self._fleet = fleet
         self._counters = counters
         self._clocks = clocks
+        self._labels: dict[str, Labels] = {}
 
     def describe(self) -> Iterable[Metric]:
         return ()  # so that nobody collects only to learn the names
@@ -210,13 +233,20 @@ class FleetCollector:
         now_s, wall_s = self._clocks()
         nodes = sorted(self._fleet.nodes.copy().values(), key=lambda node: node.name)
         rows = [(node.name, node.row) for node in nodes if node.row is not None]
+        self._labels = {node.name: self._labels.get(node.name) or Labels() for node in nodes}
         yield from _families(
             _OF_NODES, ["node"], [((node.name,), (node, now_s, wall_s)) for node in nodes]
         )
         yield from _families(_OF_ROWS, ["node"], [((name,), (row,)) for name, row in rows])
-        yield _node_info(rows)
+        yield _node_info(
+            each for each in rows if self._may_show(each[0], _labels_of_node(each[1]), now_s)
+        )
         yield _waits(rows)
-        devices = list(_devices(nodes, now_s))
+        devices = [
+            each
+            for each in _devices(nodes, now_s)
+            if self._may_show(each[0], _labels_of_device(each[1], each[2]), now_s)
+        ]
         yield from _families(
             _OF_DEVICES,
             ["node", "device"],
@@ -224,6 +254,9 @@ class FleetCollector:
         )
         yield _device_info(devices)
         yield from self._of_the_view()
+
+    def _may_show(self, node: str, labels: tuple[str, ...], now_s: float) -> bool:
+        return self._labels[node].may_show(labels, now_s)
 
     def _of_the_view(self) -> Iterator[Metric]:
         yield InfoMetricFamily("gpushare_view", "The view itself.", value={"version": __version__})
@@ -254,8 +287,9 @@ Devices = Sequence[tuple[str, str, DeviceRow, float]]
 def _devices(nodes: Iterable[Node], now_s: float) -> Iterator[tuple[str, str, DeviceRow, float]]:
     for node in nodes:
         at_s = node.devices_at_s
-        for device, row in node.devices.items():
-            yield node.name, device, row, max(0.0, now_s - at_s.get(device, now_s))
+        for device, row in sorted(node.devices.items()):
+            if len(device) <= LABEL_CHARACTERS_MAX:  # those of drivers are, and two cut ones clash
+                yield node.name, device, row, max(0.0, now_s - at_s.get(device, now_s))
 
 
 def _families(
@@ -276,8 +310,9 @@ def _families(
 def _node_info(rows: Iterable[tuple[str, NodeRow]]) -> Metric:
     info = InfoMetricFamily("gpushare_node", "Version and place of the node.", labels=["node"])
     for name, row in rows:
-        said = {"version": row.version, "platform": row.platform, "owners": row.owners}
-        info.add_metric([name], {label: _cut(value) for label, value in said.items()})
+        info.add_metric(
+            [name], dict(zip(("version", "platform", "owners"), _labels_of_node(row), strict=True))
+        )
     return info
 
 
@@ -286,7 +321,8 @@ def _device_info(devices: Devices) -> Metric:
         "gpushare_device", "Model and mode of the device.", labels=["node", "device"]
     )
     for name, device, row, _ in devices:
-        info.add_metric([name, device], {"model": _cut(row.name), "mode": _cut(row.mode)})
+        _, model, mode = _labels_of_device(device, row)
+        info.add_metric([name, device], {"model": model, "mode": mode})
     return info
 
 
@@ -300,6 +336,14 @@ def _waits(rows: Iterable[tuple[str, NodeRow]]) -> Metric:
         counts = list(accumulate(row.waits.counts))
         family.add_metric([name], list(zip(_BOUNDS, counts, strict=True)), row.waits.sum_s)
     return family
+
+
+def _labels_of_node(row: NodeRow) -> tuple[str, str, str]:
+    return _cut(row.version), _cut(row.platform), _cut(row.owners)
+
+
+def _labels_of_device(device: str, row: DeviceRow) -> tuple[str, str, str]:
+    return device, _cut(row.name), _cut(row.mode)
 
 
 def _cut(text: str) -> str:

@@ -9,6 +9,7 @@ count once in the table of owners, and for each of these groups in the table of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -18,6 +19,11 @@ _EPOCH = date(1970, 1, 1)
 _FORMULA = (*"=+-@\t\r", *"\uff1d\uff0b\uff0d\uff20")
 """A spreadsheet takes a cell that begins so for something to compute, or to run. The last four are
 the wide forms of the first four."""
+_SIGN = f"[{re.escape(''.join(_FORMULA))}]"
+_FIRST = re.compile(rf"[\s\"]*{_SIGN}")
+_WITHIN = re.compile(rf"([;|\t\v\f\r\n][\s\"]*)({_SIGN})")
+"""One that begins within a text: where decimals have a comma, `;` separates cells. Quotes do not
+hold such a text together, for they are not at the beginning of a cell there."""
 
 
 class BadQuestion(ValueError):
@@ -80,9 +86,11 @@ def lines_of(question: Question, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """As RFC 4180 has it. A text that a spreadsheet would compute begins with an apostrophe."""
-    if text.lstrip().startswith(_FORMULA) or text.startswith(_FORMULA):
+    """As RFC 4180 has it. A text that a spreadsheet would compute begins with an apostrophe, also
+    behind a `;`."""
+    if _FIRST.match(text):
         text = f"'{text}"
+    text = _WITHIN.sub(r"\1'\2", text)
     if any(each in text for each in ',"\r\n'):
         return '"' + text.replace('"', '""') + '"'
     return text

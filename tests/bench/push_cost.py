@@ -88,7 +88,7 @@ async def _cost(view: ViewStandIn, folder: Path, reports: int) -> float:
     node = BusyNode()
     teller = NodeTeller(
         tenants=TenantBook(),
-        groups_of=lambda owner: ("lab", "staff"),
+        groups_of=lambda tenant, owner: ("lab", "staff"),
         waits=WaitCounter(),
         plugin=PluginProblems(folder),
         version="bench",

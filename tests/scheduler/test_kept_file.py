@@ -17,7 +17,12 @@ from jupyter_gpushare.core.events import (
 )
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.scheduler.devices.named import DeviceBook
-from jupyter_gpushare.scheduler.identity.tokens import TenantRecord, TokenSigner
+from jupyter_gpushare.scheduler.identity.tokens import (
+    TenantRecord,
+    TokenSigner,
+    new_tenant_id,
+    owner_key,
+)
 from jupyter_gpushare.scheduler.kept_file import KEPT_FILE, KeptFile
 from tests.scheduler.test_other_users import Office
 from tests.support.scheduler_process import running_scheduler
@@ -62,6 +67,26 @@ def test_what_is_said_is_known_to_the_next(tmp_path: Path) -> None:
     found.note(registered("ann"))
     assert KeptFile(path).mode_of(DEVICE) is None
     assert groups_of(KeptFile(path), "ann") == ()
+
+
+@pytest.mark.promise("Of a user's groups the one...")
+def test_an_account_of_a_users_name_has_groups_of_its_own(tmp_path: Path) -> None:
+    """Also where an earlier version has written groups by name: those count until then."""
+    path = tmp_path / KEPT_FILE
+    path.write_text('{"kept": 1, "modes": {}, "groups": {"ann": ["lab"]}, "places": {}}')
+    user, account = (
+        replace(registered("ann", group), tenant=TenantId(new_tenant_id(key)))
+        for group, key in (("staff", owner_key(7, "ann")), ("sudo", owner_key(1000)))
+    )
+    kept = KeptFile(path)
+    assert kept.groups_of(user.tenant, "ann") == ("lab",)
+    kept.note(user)
+    kept.note(account)
+    for found in (kept, KeptFile(path)):
+        assert found.groups_of(user.tenant, "ann") == ("staff",)
+        assert found.groups_of(account.tenant, "ann") == ("sudo",)
+        for event in (user, account):
+            assert found.as_before(replace(event, groups=None)) == event
 
 
 @pytest.mark.parametrize(
@@ -203,10 +228,10 @@ def test_a_kernel_that_comes_back_is_its_users(
     office, seen = Office(), []
     monkeypatch.setattr(office.service, "_request", seen.append)
     kept = KeptFile(tmp_path / KEPT_FILE)
-    kept.note(registered("ann", "staff"))
+    kept.note(replace(registered("ann", "staff"), tenant=TenantId(f"7-{9:016x}")))
     monkeypatch.setattr(office.service, "_as_before", kept.as_before)
     for number, user in enumerate(("ann", "ben")):
-        record = TenantRecord(f"7-{number:016x}", 7, "n", "kernel", hub_user=user)
+        record = TenantRecord(f"{7 + number}-{number:016x}", 7, "n", "kernel", hub_user=user)
         record = TokenSigner(b"k" * 32).verify(TokenSigner(b"k" * 32).issue(record))
         office.service.client_joined(number, record, pid=1)  # type: ignore[arg-type]
     assert [(event.owner, event.groups) for event in seen] == [("ann", ("staff",)), ("ben", None)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from jupyter_gpushare.reports.node_tokens import TokensError, new_token
 from jupyter_gpushare.view import token_reviews
+from jupyter_gpushare.view.callers import MetricsToken
 from jupyter_gpushare.view.credentials import EitherOf, FileTokens, NodeRefused
 from jupyter_gpushare.view.token_reviews import (
     KEPT_S,
@@ -33,6 +35,21 @@ async def refusal(credentials: object, token: str) -> tuple[int, str]:
 
 
 # ---- a file ----------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_no_file_of_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for who would write it: it is refused at once, whoever has put it there."""
+    path = tmp_path / "tokens"
+    new_token(path, "node-a")
+    tokens = FileTokens(path)
+    path.unlink()
+    os.mkfifo(path)
+    status, said = asyncio.run(asyncio.wait_for(refusal(tokens, "a token"), 10))
+    assert status == 503 and "is not a regular file" in said
+    with pytest.raises(TokensError, match="is not a regular file"):
+        FileTokens(path)
+    assert not MetricsToken(path).fits("Bearer a-secret")
+    assert "is not a regular file" in caplog.text
 
 
 @pytest.mark.promise("A node token that was replaced...")

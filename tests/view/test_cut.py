@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.reports.format import DeviceRow, Hello, TenantRow
+from jupyter_gpushare.reports.format import (
+    DEVICES_MAX,
+    MESSAGE_BYTES_MAX,
+    TEXT_CHARACTERS_MAX,
+    DeviceRow,
+    Hello,
+    TenantRow,
+)
 from jupyter_gpushare.view.caller import Caller
 from jupyter_gpushare.view.cut import (
     OTHER,
@@ -275,6 +282,28 @@ def test_a_node_that_reports_very_much() -> None:
     assert (len(told["queue"]), told["queue_count"]) == (50, 3000)
     (row,) = nodes(fleet, find="book")["nodes"]
     assert (len(row["holders"]), len(row["found"]), row["holders_count"]) == (8, 5, 1000)
+
+
+@pytest.mark.promise("However much a node reports, an answer...")
+def test_a_node_that_fills_every_place() -> None:
+    """Each row as long as it may be, on as many devices as there may be."""
+    fleet, long = Fleet(), "x" * TEXT_CHARACTERS_MAX
+    lists = tuple(f"{n:04}{long[4:]}" for n in range(400))
+    ids = [f"{n:04}{long[4:]}" for n in range(100)]
+    tenants = {each: tenant(long, long, groups=(), devices=()) for each in ids}
+    tenants[ids[0]] = tenant(long, long, groups=lists, devices=lists)
+    places = tuple(map(place, ids))
+    lines = device(holders=places, queue=places)
+    row = node_row(problems=lists)
+    reports(fleet, "n", {f"d{n}": lines for n in range(DEVICES_MAX)}, tenants, row=row)
+    seen = answer_of_node(sight(fleet), "n")
+    assert seen is not None
+    told = seen["devices"]["d0"]
+    assert (len(told["holders"]), told["holders_count"]) == (12, 100)
+    assert (len(told["queue"]), told["queue_count"]) == (12, 100)
+    assert max(len(each[name]) for each in seen["tenants"] for name in ("groups", "devices")) == 64
+    assert len(seen["problems"]) == 65 and seen["problems"][-1].startswith("And 336 more.")
+    assert len(json.dumps(seen)) < MESSAGE_BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,14 @@ Names = Callable[[str], str | None]
 
 
 class NodeTeller:
-    """`groups_of` tells an owner's groups. `hub`: owners are the hub's users."""
+    """`groups_of` tells the groups of a tenant's owner, by the tenant's id and the owner's name.
+    `hub`: owners are the hub's users."""
 
     def __init__(
         self,
         *,
         tenants: TenantBook,
-        groups_of: Callable[[str], tuple[str, ...]],
+        groups_of: Callable[[str, str], tuple[str, ...]],
         waits: WaitCounter,
         plugin: PluginProblems,
         version: str,
@@ -64,7 +65,7 @@ class NodeTeller:
         record = self._tenants.get(tenant.id)
         owner = tenant.owner if record is None else owner_of(record)
         why = why_it_waits(tenant, look, lambda other: self._name_for(tenant.id, other, look))
-        groups = self._groups_of(owner)
+        groups = self._groups_of(tenant.id, owner)
         if self._hub and record is not None and not record.hub_user:
             # Not the hub's user of that name, whose groups these are.
             owner, groups = f"{owner} (account of the node)", ()

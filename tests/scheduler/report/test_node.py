@@ -41,7 +41,7 @@ class Room:
         groups = {"ann": ("lab", "staff"), ME: ("lab",)}
         self.teller = NodeTeller(
             tenants=self.tenants,
-            groups_of=lambda owner: groups.get(owner, ()),
+            groups_of=lambda tenant, owner: groups.get(owner, ()),
             waits=WaitCounter(),
             plugin=PluginProblems(folder),
             version="1",

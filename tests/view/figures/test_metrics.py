@@ -7,9 +7,16 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jupyter_gpushare.reports.format import WAIT_BOUNDS_S, ReportError, Waits
+from jupyter_gpushare.reports.format import DEVICES_MAX, WAIT_BOUNDS_S, ReportError, Waits
 from jupyter_gpushare.view.fleet import SILENT_S, Fleet
-from jupyter_gpushare.view.metrics import NAMES, Counters, FleetCollector, text_of
+from jupyter_gpushare.view.metrics import (
+    DAY_S,
+    LABELS_MAX,
+    NAMES,
+    Counters,
+    FleetCollector,
+    text_of,
+)
 from tests.view.figures.nodes import GIB, WALL_S, Reporting, device, place, tenant
 
 Series = dict[str, dict[tuple[tuple[str, str], ...], float]]
@@ -107,6 +114,39 @@ def test_users_make_no_series() -> None:
     assert counted[0] == counted[1]
     text = text_of([FleetCollector(many, Counters(), lambda: (1.0, WALL_S))]).decode()
     assert "owner5" not in text and "group5" not in text and "train" not in text
+
+
+@pytest.mark.promise(
+    "view", "A node that names other devices each time makes a bounded number of series in a day"
+)
+def test_a_node_whose_devices_are_new_each_time() -> None:
+    """What it had before is shown on, and no other node has fewer. The next day it may have others.
+    A node that is forgotten is forgotten here, too."""
+    fleet = Fleet()
+    liar, other = (Reporting(fleet, name, now_s=0.0, devices=8) for name in ("liar", "other"))
+    collector = FleetCollector(fleet, Counters(), lambda: (now_s, WALL_S))
+    usual, seen = dict(liar.devices), set()
+    for now_s in (*map(float, range(40)), 100.0, 2 * DAY_S):
+        liar.devices = usual
+        if 0 < now_s != 100.0:
+            names = [f"{now_s}-{n}" for n in range(DEVICES_MAX)]
+            liar.devices = {name: device(name=name) for name in (*names[1:], "x" * 400)}
+        for node in (liar, other):
+            node.breaks()
+            node.reports(now_s)
+        text = text_of([collector]).decode()
+        series = {line.rpartition(" ")[0] for line in text.splitlines() if "device=" in line}
+        shown = {line for line in series if line.startswith("gpushare_device_info")}
+        if now_s < DAY_S:
+            seen |= {line for line in shown if "liar" in line}
+        assert sum("other" in line for line in shown) == 8
+        if now_s == 100.0:
+            assert sum("liar" in line for line in shown) == 8
+    assert len(seen) == LABELS_MAX - 1  # and what is said of the node itself
+    assert sum("liar" in line for line in shown) == DEVICES_MAX - 1
+    del fleet.nodes["liar"]
+    text_of([collector])
+    assert collector._labels.keys() == {"other"}
 
 
 def test_a_node_that_has_said_nothing_yet() -> None:
