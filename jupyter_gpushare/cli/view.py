@@ -51,8 +51,15 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
         "--kubernetes",
         action="store_true",
         help="let the API server say which node a token is of (in a pod with the right to create "
-        "tokenreviews)",
+        "tokenreviews, or with --api-server)",
     )
+    parser.add_argument(
+        "--api-server",
+        metavar="URL",
+        help="with --kubernetes, outside of the cluster: where its API server is",
+    )
+    add("--api-token-file", "FILE", "with --api-server: the token that the view shows there")
+    add("--api-ca", "FILE", "with --api-server: the authority of its certificate")
     parser.add_argument(
         "--service-account",
         action="append",
@@ -129,6 +136,7 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError(
                 f"{account!r} names no service account. Give --service-account NAMESPACE:NAME."
             )
+    _check_api_server(arguments)
     port = arguments.report_port
     if port is not None and not 1 <= port <= 65535:
         raise UsageError(f"There is no port {port}. Give --report-port a number from 1 to 65535.")
@@ -138,4 +146,20 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             "--report-port and --tls-cert go together: nodes report from other machines by TLS "
             "alone. Give both, or neither."
+        )
+
+
+def _check_api_server(arguments: argparse.Namespace) -> None:
+    server, token, authority = arguments.api_server, arguments.api_token_file, arguments.api_ca
+    if server is None and token is None and authority is None:
+        return
+    if not arguments.kubernetes or server is None or token is None:
+        raise UsageError(
+            "A view outside of the cluster has to know where the API server is, and needs a token "
+            "for it. Give --kubernetes, --api-server URL and --api-token-file FILE together."
+        )
+    if not server.startswith("https://"):
+        raise UsageError(
+            f"Tokens would go to {server} for everybody on the network to read. Give --api-server "
+            f"an address that begins with https."
         )

@@ -29,7 +29,7 @@ from .callers import Callers, MetricsToken
 from .credentials import Credentials, EitherOf, FileTokens
 from .fleet import Fleet
 from .receiver import RECHECK_S, Receiver
-from .token_reviews import AUDIENCE, TokenReviews, api_server
+from .token_reviews import AUDIENCE, ApiServer, TokenReviews, api_server
 from .usage_file import UsageFileError
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class ViewOptions:
     prefix: str
     tokens: Path | None = None
     kubernetes: bool = False
+    api_server: ApiServer | None = None
+    """Where the view is no pod of the cluster."""
     audience: str = AUDIENCE
     service_accounts: tuple[str, ...] = ()
     accounts_are_users: bool = False
@@ -94,11 +96,11 @@ def credentials_of(options: ViewOptions) -> Credentials:
     """Raises ViewError."""
     kinds: list[Credentials] = []
     if options.kubernetes:
-        server = api_server(options.environ)
+        server = options.api_server or api_server(options.environ)
         if server is None:
             raise ViewError(
                 "This is not a pod of Kubernetes with a service account, so nobody can say whose a "
-                "token is. Start the view by the chart (docs/view.md), or leave --kubernetes out."
+                "token is. Start the view by the chart, or give --api-server (docs/view.md)."
             )
         kinds.append(TokenReviews(server, options.service_accounts, audience=options.audience))
     if options.tokens is not None:
@@ -308,6 +310,7 @@ def options_for(arguments: Any, environ: Mapping[str, str]) -> ViewOptions:
         prefix=prefix,
         tokens=arguments.tokens,
         kubernetes=arguments.kubernetes,
+        api_server=_named_api_server(arguments),
         audience=arguments.audience,
         service_accounts=tuple(arguments.service_account or ()),
         accounts_are_users=arguments.accounts_are_users,
@@ -318,4 +321,14 @@ def options_for(arguments: Any, environ: Mapping[str, str]) -> ViewOptions:
         tls_key=arguments.tls_key,
         hub_pid=arguments.hub_pid or 0,
         environ=environ,
+    )
+
+
+def _named_api_server(arguments: Any) -> ApiServer | None:
+    if arguments.api_server is None:
+        return None
+    return ApiServer(
+        url=arguments.api_server.rstrip("/"),
+        token_file=arguments.api_token_file,
+        ca_file=arguments.api_ca,
     )

@@ -22,6 +22,7 @@ WITH_VIEW: dict[str, Any] = {
     "view": {"enabled": True, "baseUrl": "/base/", "existingClaim": "gpu-hours"},
     "networkPolicy": {"hub": {"namespaceSelector": {"matchLabels": {"hub": "yes"}}}},
 }
+OUTSIDE: dict[str, Any] = {**SMALLEST, "view": {"outside": True}}
 
 
 def objects(given: dict[str, Any] = WITH_VIEW) -> list[dict[str, Any]]:
@@ -39,7 +40,7 @@ def options(given: dict[str, Any]) -> ViewOptions:
 
 
 @pytest.mark.promise("The chart renders to what a current...")
-@pytest.mark.parametrize("given", [WITH_VIEW, {**SMALLEST, "view": {"enabled": True}}])
+@pytest.mark.parametrize("given", [WITH_VIEW, {**SMALLEST, "view": {"enabled": True}}, OUTSIDE])
 def test_the_schemas_of_kubernetes(given: dict[str, Any]) -> None:
     """Strictly, and by the schema of the values."""
     import kubernetes_validate
@@ -88,6 +89,30 @@ def test_what_it_may_do() -> None:
     }
 
 
+@pytest.mark.promise("The view of the chart may ask whose...")
+def test_a_view_outside_of_the_cluster() -> None:
+    """The chart makes its account with the same rights, and a token; it starts nothing."""
+    (given,) = [
+        each
+        for each in map(yaml.safe_load, fenced(ROOT / "docs" / "view.md", "yaml"))
+        if each.get("view", {}).get("outside")
+    ]
+    assert validator_of({**SMALLEST, **given}) == []
+    # With the same address, the schedulers' own objects are the same.
+    found = rendered({**SMALLEST, **given})
+    inside = objects()
+    for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
+        assert the(found, kind) == the(inside, kind)
+    assert {"Deployment", "Service"}.isdisjoint(each["kind"] for each in found)
+    secret = the(found, "Secret")
+    assert (secret["metadata"]["name"], secret["type"]) == (
+        NAME,
+        "kubernetes.io/service-account-token",
+    )
+    assert secret["metadata"]["annotations"] == {"kubernetes.io/service-account.name": NAME}
+    assert "Secret" not in [each["kind"] for each in inside]
+
+
 def test_it_is_no_pod_of_a_node() -> None:
     """The DaemonSet and its NetworkPolicy do not select it; its own objects do."""
     everything = rendered(WITH_VIEW)
@@ -127,7 +152,7 @@ def test_who_may_call_it() -> None:
 
 def test_what_the_page_says() -> None:
     """The values in docs/view.md are the chart's, and the hub finds the view where they put it."""
-    for_chart, for_hub = map(yaml.safe_load, fenced(ROOT / "docs" / "view.md", "yaml"))
+    for_chart, for_hub, _ = map(yaml.safe_load, fenced(ROOT / "docs" / "view.md", "yaml"))
     assert validator_of({**SMALLEST, **for_chart}) == []
     service = the(objects({**SMALLEST, **for_chart}), "Service")
     (port,) = service["spec"]["ports"]

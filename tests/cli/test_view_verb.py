@@ -22,6 +22,7 @@ from tests.support.ports import free_ports
 
 END_S_MAX = 60
 COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "view"]
+OF_KUBERNETES = ["--kubernetes", "--service-account=jhub:gpushare"]
 
 
 def hub_environment(port: int) -> dict[str, str]:
@@ -54,6 +55,12 @@ def test_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ([], "knows no credentials. Give --tokens FILE, or"),
         (["--kubernetes"], "any pod of the cluster could be a node. Name the account"),
         (["--kubernetes", "--service-account=x"], "'x' names no service account. Give"),
+        ([*OF_KUBERNETES, "--api-server=https://k"], "--api-token-file FILE together."),
+        (["--tokens={file}", "--api-ca={file}"], "--api-token-file FILE together."),
+        (
+            [*OF_KUBERNETES, "--api-server=http://k", "--api-token-file={file}"],
+            "Give --api-server an address that begins with https.",
+        ),
         (["--tokens=/none/file"], "cannot be read: No such file or directory. Make it with"),
         (["--tokens={file}", "--report-port=0"], "There is no port 0. Give --report-port"),
         (["--tokens={file}", "--report-port=1"], "go together: nodes report from other"),

@@ -98,15 +98,8 @@ def seen_by(story: Story) -> Iterator[tuple[str, Any]]:
 def a_node_with_seats(story: Story) -> Iterator[tuple[str, Any]]:
     """NVIDIA's part, the hub, and the chart with the page's values."""
     cluster = story.cluster
-    told = subprocess.run(
-        [sys.executable, "-c", _UUID],
-        env=story.sim.env(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     replicas = block_with("sharing")["sharing"]["timeSlicing"]["resources"][0]["replicas"]
-    plugin = (sys.executable, "-m", "tests.cluster.nvidias_plugin", told.stdout.strip())
+    plugin = (sys.executable, "-m", "tests.cluster.nvidias_plugin", uuid_of(story.sim))
     cluster.start("nvidias-plugin", *plugin, str(replicas))
     cluster.apply(
         [
@@ -154,6 +147,13 @@ def two_users(story: Story) -> Iterator[tuple[str, Any]]:
     yield "users_doctor", story.kernels["alice"].run("%gpushare doctor").ok().text
     quota = story.cluster.get("resourcequota", "seats")["status"]["used"]
     yield "quota", quota[f"requests.{SEAT}"]
+
+
+def uuid_of(sim: SimulatedMachine) -> str:
+    """Of its GPU, as CUDA shows it."""
+    command = [sys.executable, "-c", _UUID]
+    told = subprocess.run(command, env=sim.env(), capture_output=True, text=True, check=True)
+    return told.stdout.strip()
 
 
 def _memory(cluster: Cluster, user: str) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _is_done(cell: tuple[HubKernel, str]) -> bool:
     return kernel.done(number)
 
 
-def _open_to_all(sim: SimulatedMachine) -> None:
+def open_to_all(sim: SimulatedMachine) -> None:
     """It comes to life outside of all pods, as a device that everybody may use."""
     program = "import ctypes; assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0"
     subprocess.run([sys.executable, "-c", program], cwd=sim.directory, env=sim.env(), check=True)
@@ -274,7 +274,7 @@ def _open_to_all(sim: SimulatedMachine) -> None:
 def main(folder: Path) -> None:
     prepare_directories(RUNTIME_DIR, LIBRARY_DIR, Path("/run/containerd"))
     sim = SimulatedMachine(folder / "machine", bytes_per_device=DEVICE_BYTES)
-    _open_to_all(sim)
+    open_to_all(sim)
     cluster = Cluster(sim.directory)
     story = Story(folder, cluster, sim)
     seen: dict[str, Any] = {}

@@ -134,7 +134,9 @@ class Cluster(Node):
             *(f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--port=0"),
             *("--bind-address=127.0.0.1", f"--cert-dir={self._keys}"),
         )
-        controllers = (f"--service-account-private-key-file={key}", *mine)
+        # Into the Secrets with the tokens of accounts.
+        authority = f"--root-ca-file={self._keys / 'apiserver.crt'}"
+        controllers = (f"--service-account-private-key-file={key}", authority, *mine)
         self.start("controllers", str(STORE / "kube-controller-manager"), *controllers)
         self.start("kube-scheduler", str(STORE / "kube-scheduler"), *mine)
 

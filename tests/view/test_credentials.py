@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.cli.main import make_parser
 from jupyter_gpushare.reports.node_tokens import TokensError, new_token
 from jupyter_gpushare.view import token_reviews
 from jupyter_gpushare.view.callers import MetricsToken
 from jupyter_gpushare.view.credentials import EitherOf, FileTokens, NodeRefused
+from jupyter_gpushare.view.service import credentials_of, options_for
 from jupyter_gpushare.view.token_reviews import (
     KEPT_S,
     QUESTIONS_MAX,
@@ -309,6 +311,20 @@ def test_a_node_of_kubernetes_reports(tmp_path: Path) -> None:
                 assert view.fleet.nodes["of-the-file"].connected
 
     run(scenario())
+
+
+def test_an_api_server_that_is_named(tmp_path: Path) -> None:
+    """A view that is no pod asks the server that it was told of, with the token of the file."""
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    flags = [
+        *("view", "--kubernetes", "--service-account=jhub:gpushare"),
+        *("--api-server=https://k:6443/", f"--api-token-file={token}", f"--api-ca={authority}"),
+    ]
+    options = options_for(make_parser().parse_args(flags), {})
+    assert options.api_server == ApiServer(
+        url="https://k:6443", token_file=token, ca_file=authority
+    )
+    assert credentials_of(options) is not None
 
 
 def test_where_the_api_server_is(tmp_path: Path) -> None:
