@@ -240,6 +240,11 @@ class SlurmCluster:
             "GPUSHARE_LIBRARY": str(HOOK_LIBRARY),
         }
 
+    def start_job(self, user: str, job: Sequence[str]) -> None:
+        """Of `srun`; it goes on until the cluster stops."""
+        command = [*self.as_user(user), "srun", *job]
+        self._spawn(f"job-{user}", "", command, self.device_env())
+
     def _spawn(
         self, name: str, node: str, command: Sequence[str], env: dict[str, str] | None = None
     ) -> None:
