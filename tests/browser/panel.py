@@ -107,6 +107,8 @@ IDLE_KERNEL = """path => {
   return null;
 }"""
 
+STARTED = "window.jupyterapp && Promise.all([jupyterapp.started, jupyterapp.restored])"
+
 
 def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Panel:
     """JupyterLab, with no layout of an earlier test, and the panel open in its left sidebar."""
@@ -114,6 +116,7 @@ def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Pa
     page.locator("#jupyterlab-splash").wait_for(state="detached")
     # What opens last in the main area takes the keyboard, so a person would wait for it as well.
     page.locator(MAIN_AREA).first.wait_for()
+    page.wait_for_function(STARTED)
     page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
     return Panel(page)
 
@@ -123,9 +126,7 @@ def open_notebook(page: Page, jupyter: JupyterProcess, notebook: str) -> Panel:
     page.goto(jupyter.page_url(f"notebooks/{quote(notebook)}"))
     page.locator(".jp-Notebook").wait_for()
     # Each plugin that adds an entry to an open menu closes it.
-    page.wait_for_function(
-        "window.jupyterapp && Promise.all([jupyterapp.started, jupyterapp.restored])"
-    )
+    page.wait_for_function(STARTED)
     page.get_by_role("menuitem", name="View", exact=True).click()
     page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
     page.locator(".lm-Menu-item", has_text="GPU").click()
@@ -206,9 +207,9 @@ class Panel:
         expect(self.queue).to_have_count(length)
 
     def unfold_actions(self) -> None:
-        """Of each kernel, one after the other: what is unfolded moves what is below it."""
+        """Of each kernel. Not by the keyboard, which the page may give to something else just then."""
         for actions in self.root.locator("details.jp-gpushare-Actions").all():
-            actions.locator("summary").press("Enter")
+            actions.locator("summary").dispatch_event("click")
             actions.and_(self.root.locator("[open]")).wait_for()
 
     def await_in_view(self, element: Locator) -> None:
