@@ -1,4 +1,11 @@
-"""Requests for space that no budget covers."""
+"""Requests for space that no budget covers.
+
+A request that nobody can be asked for is answered by what the device shows, and the client tries
+once more what the driver has refused. If the client asks again at once, the driver has refused it
+again: then the device was misjudged. What one takes for foreign may be wrong until nobody's memory
+has changed for a moment (ledger.py). So such a request is answered only by a look at that time: it
+corrects the budgets first, and the client waits, or is refused, by these.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +20,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 0.5
 """The device's samples and the clients' reports are not of one moment (needs.py)."""
+MISJUDGED_S_MAX = 2.0
+"""Where somebody's memory changes all the time, no look is certain. Nobody waits longer for one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,14 +47,28 @@ class SpaceRequest:
     """What it waits for. Nobody is asked for anything meanwhile."""
     spared: bool = False
     """The scheduler stood still, and the wait got a moment more."""
+    misjudged_until_s: Seconds | None = None
+    """The device was misjudged: no look before a certain one counts, until then at most."""
+
+    def shows_misjudged(self, now_s: Seconds) -> bool:
+        """The client asks again: whether the answer to this one, by a look, was wrong."""
+        answered_s, was_released = self.made_at_s, self.bytes_released >= self.bytes_wanted
+        return answered_s is not None and not was_released and now_s < answered_s + GRACE_S
 
     def may_be_denied(self, now_s: Seconds) -> bool:
-        """A request that may wait is not denied for what is believed in its first moment."""
-        return self.waits_until_s is None or now_s >= self.asked_at_s + GRACE_S
+        """Or be answered by a look at all. A request that may wait is not denied for what is
+        believed in its first moment."""
+        return now_s >= self._looks_count_from_s()
 
     def due_s(self, now_s: Seconds, late_s: Seconds) -> Seconds:
         """When it is looked at again, if nothing happens before."""
-        return late_s if self.may_be_denied(now_s) else min(late_s, self.asked_at_s + GRACE_S)
+        return late_s if self.may_be_denied(now_s) else min(late_s, self._looks_count_from_s())
+
+    def _looks_count_from_s(self) -> Seconds:
+        from_s = self.asked_at_s
+        if self.waits_until_s is not None:
+            from_s += GRACE_S
+        return from_s if self.misjudged_until_s is None else max(from_s, self.misjudged_until_s)
 
     def begins_again(self, now_s: Seconds, bytes_used: int) -> None:
         """Others can make the space now."""

@@ -24,7 +24,7 @@ from ..ledger import Share
 from ..records import Client, Device, Obstacle, ObstacleKind, Tenant
 from ..state import State
 from .obstacles import in_the_way_of_space
-from .requests import SpaceRequest
+from .requests import MISJUDGED_S_MAX, SpaceRequest
 
 
 class Space:
@@ -53,6 +53,8 @@ class Space:
         request = SpaceRequest(client.id, event.request_id, wanted, now_s, device.bytes_used)
         device.memory.space_requests[client.id] = request
         request.is_first = client.id not in device.memory.shares
+        if before is not None and before.shows_misjudged(now_s):
+            self._was_misjudged(device, request, now_s)
         wait_s = self._state.settings.memory_wait_s
         if not (request.is_first and self._state.turns_are_on and wait_s):
             return
@@ -61,17 +63,19 @@ class Space:
         if before is not None and before.made_at_s is None:
             others.append(before.waits_until_s)
         request.waits_until_s = min((each for each in others if each), default=now_s + wait_s)
-        within_s = wait_s + self._state.settings.park_timeout_s
-        self._outbox.put(
-            TellSpaceAwaited(
-                client=client.id, device=device.id, request_id=event.request_id, wait_s=within_s
-            )
-        )
+        self._tell_awaited(device, request, wait_s + self._state.settings.park_timeout_s)
+
+    def _was_misjudged(self, device: Device, request: SpaceRequest, now_s: Seconds) -> None:
+        """The client waits for a certain look, and then as long as for any other answer."""
+        request.misjudged_until_s = now_s + MISJUDGED_S_MAX
+        self._tell_awaited(device, request, MISJUDGED_S_MAX + self._state.settings.reclaim_s)
 
     def measured(self, device: Device, bytes_used: int, bytes_taken: int) -> None:
         """The device was looked at: so many bytes more are foreign."""
         for request in device.memory.space_requests.values():
             request.looks_awaited -= 1
+            if device.memory.is_certain:
+                request.misjudged_until_s = None
             released = max(0, request.bytes_used_before - bytes_used)
             request.bytes_released = max(request.bytes_released, released)
             if request.made_at_s is not None:  # what it has taken since is foreign now
@@ -259,6 +263,12 @@ class Space:
             tenant = self._state.tenants[client.tenant]
             if tenant.space_waits.pop(request.client, None) is not None:
                 self._state.changes.of_look(tenant.id)
+
+    def _tell_awaited(self, device: Device, request: SpaceRequest, within_s: Seconds) -> None:
+        client, number = request.client, request.request_id
+        self._outbox.put(
+            TellSpaceAwaited(client=client, device=device.id, request_id=number, wait_s=within_s)
+        )
 
     def _tell(self, client: ClientId, device: DeviceId, request_id: int, *, made: bool) -> None:
         self._outbox.put(TellSpace(client=client, device=device, request_id=request_id, made=made))
