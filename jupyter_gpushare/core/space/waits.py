@@ -24,7 +24,7 @@ from ..ledger import Share
 from ..records import Client, Device, Obstacle, ObstacleKind, Tenant
 from ..state import State
 from .obstacles import in_the_way_of_space
-from .requests import MISJUDGED_S_MAX, SpaceRequest
+from .requests import UNCERTAIN_S_MAX, SpaceRequest
 
 
 class Space:
@@ -53,8 +53,10 @@ class Space:
         request = SpaceRequest(client.id, event.request_id, wanted, now_s, device.bytes_used)
         device.memory.space_requests[client.id] = request
         request.is_first = client.id not in device.memory.shares
-        if before is not None and before.shows_misjudged(now_s):
-            self._was_misjudged(device, request, now_s)
+        if before is not None and not request.is_first and before.shows_misjudged(now_s):
+            request.is_repeated = True
+            within_s = UNCERTAIN_S_MAX + self._state.settings.reclaim_s
+            self._tell_awaited(device, request, within_s)
         wait_s = self._state.settings.memory_wait_s
         if not (request.is_first and self._state.turns_are_on and wait_s):
             return
@@ -65,17 +67,10 @@ class Space:
         request.waits_until_s = min((each for each in others if each), default=now_s + wait_s)
         self._tell_awaited(device, request, wait_s + self._state.settings.park_timeout_s)
 
-    def _was_misjudged(self, device: Device, request: SpaceRequest, now_s: Seconds) -> None:
-        """The client waits for a certain look, and then as long as for any other answer."""
-        request.misjudged_until_s = now_s + MISJUDGED_S_MAX
-        self._tell_awaited(device, request, MISJUDGED_S_MAX + self._state.settings.reclaim_s)
-
     def measured(self, device: Device, bytes_used: int, bytes_taken: int) -> None:
         """The device was looked at: so many bytes more are foreign."""
         for request in device.memory.space_requests.values():
-            request.looks_awaited -= 1
-            if device.memory.is_certain:
-                request.misjudged_until_s = None
+            request.looked_at(bytes_taken, is_certain=device.memory.is_certain)
             released = max(0, request.bytes_used_before - bytes_used)
             request.bytes_released = max(request.bytes_released, released)
             if request.made_at_s is not None:  # what it has taken since is foreign now

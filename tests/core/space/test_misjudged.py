@@ -9,7 +9,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import MeasureDevice, TellSpaceAwaited
 from jupyter_gpushare.core.ids import ClientId, DeviceId
 from jupyter_gpushare.core.space.contexts import SETTLED_S
-from jupyter_gpushare.core.space.requests import GRACE_S, MISJUDGED_S_MAX
+from jupyter_gpushare.core.space.requests import GRACE_S, UNCERTAIN_S_MAX
 from tests.core.memory_desk import TOTAL, MemoryDesk
 from tests.core.test_memory_waits import await_recall, let_pass
 
@@ -18,6 +18,8 @@ OTHERS = 5
 FREE = TOTAL - (OTHERS + 1) * CONTEXT
 """What the device itself has beside all contexts."""
 COUNT = 2700
+TOO_MUCH = 4100
+"""Less than half of it is free."""
 USED = TOTAL - FREE
 AGAIN_S = 0.007
 """From an answer to the next request: the driver has refused the same once more."""
@@ -42,7 +44,7 @@ def look(desk: MemoryDesk, used: int, *told: int, after_s: float = 0.0) -> None:
     desk.do(event, after_s=after_s)
 
 
-def misjudged(desk: MemoryDesk) -> tuple[ClientId, list[ClientId]]:
+def misjudged(desk: MemoryDesk, count: int = COUNT) -> tuple[ClientId, list[ClientId]]:
     """Others open their contexts while a call of the client counts as there, which the driver then
     refuses. So they seem to have less than they have, and the client is told that it may have what
     is not there."""
@@ -50,13 +52,13 @@ def misjudged(desk: MemoryDesk) -> tuple[ClientId, list[ClientId]]:
     look(desk, CONTEXT, client)
     desk.ask(client)
     desk.report(client)
-    desk.need(client, COUNT)
-    desk.report(client, allocated=COUNT)
+    desk.need(client, count)
+    desk.report(client, allocated=count)
     others = [desk.client("acdef"[number]) for number in range(OTHERS)]
     look(desk, USED, *others, after_s=0.1)
-    desk.ask_space(client, COUNT - FREE)
+    desk.ask_space(client, count - FREE)
     desk.report(client, allocated=0, after_s=0.05)
-    assert desk.budget(client) >= COUNT
+    assert desk.budget(client) >= count
     return client, others
 
 
@@ -66,13 +68,18 @@ def ask_again(desk: MemoryDesk, client: ClientId, *, after_s: float = AGAIN_S) -
 
 
 def seconds_to_answer(
-    desk: MemoryDesk, client: ClientId, *, used: int | None = USED, changes: bool = False
+    desk: MemoryDesk,
+    client: ClientId,
+    *,
+    used: int | None = USED,
+    changes: bool = False,
+    made: bool = True,
 ) -> float:
-    """Until it is told that there is space. The device has so much in use whenever it is looked
-    at; other threads of the client may change its memory each time."""
+    """Until it is told that there is space, or none. The device has so much in use whenever it is
+    looked at; other threads of the client may change its memory each time."""
     began_s = desk.now_s
     while client not in desk.space_answers():
-        assert desk.now_s < began_s + MISJUDGED_S_MAX + 1, "no answer"
+        assert desk.now_s < began_s + UNCERTAIN_S_MAX + 1, "no answer"
         if client in desk.told():
             desk.report(client, after_s=0.01)
         elif desk.all(MeasureDevice) and used is not None:
@@ -81,7 +88,7 @@ def seconds_to_answer(
             look(desk, used, after_s=0.005)
         else:
             desk.sleep_until_woken()
-    assert desk.space_answers() == {client: True}
+    assert desk.space_answers() == {client: made}
     return desk.now_s - began_s
 
 
@@ -155,6 +162,24 @@ def test_contexts_that_open_where_everybody_rests(desk: MemoryDesk) -> None:
 
 
 @pytest.mark.promise("A call that the driver refuses again...")
+def test_less_than_half_is_free(desk: MemoryDesk) -> None:
+    """Then there does not even seem to be space, and the first look would deny it."""
+    client, _ = misjudged(desk, count=TOO_MUCH)
+    assert seconds_to_answer(desk, client) < SOON_S
+    assert desk.budget(client) < TOO_MUCH
+
+
+@pytest.mark.promise("A call that the driver refuses again...")
+def test_what_was_judged_rightly_is_denied(desk: MemoryDesk) -> None:
+    """A known device is looked at once, and any other one soon after."""
+    client = desk.with_memory("b", 1000, resting=False)
+    for is_known in (False, True):
+        desk.ask_space(client, TOTAL)
+        seconds = seconds_to_answer(desk, client, used=1000, made=False)
+        assert seconds < (0.1 if is_known else SOON_S)
+
+
+@pytest.mark.promise("A call that the driver refuses again...")
 def test_its_process_is_told_how_long_that_may_take(desk: MemoryDesk) -> None:
     """By itself it waits for `reclaim_s` only, which may be shorter."""
     client, _ = misjudged(desk)
@@ -162,7 +187,7 @@ def test_its_process_is_told_how_long_that_may_take(desk: MemoryDesk) -> None:
     seconds_to_answer(desk, client)
     ask_again(desk, client)
     (told,) = desk.all(TellSpaceAwaited)
-    assert (told.client, told.wait_s) == (client, MISJUDGED_S_MAX + RECLAIM_S)
+    assert (told.client, told.wait_s) == (client, UNCERTAIN_S_MAX + RECLAIM_S)
 
 
 @pytest.mark.promise("A call that the driver refuses again...")
@@ -172,7 +197,7 @@ def test_nobody_waits_long_for_a_certain_look(desk: MemoryDesk) -> None:
     seconds_to_answer(desk, client)
     ask_again(desk, client)
     seconds = seconds_to_answer(desk, client, changes=True)
-    assert MISJUDGED_S_MAX <= seconds < MISJUDGED_S_MAX + 0.1
+    assert UNCERTAIN_S_MAX <= seconds < UNCERTAIN_S_MAX + 0.1
 
 
 @pytest.mark.promise("A call that the driver refuses again...")
@@ -184,7 +209,7 @@ def test_nobody_waits_long_for_a_driver_that_does_not_answer(desk: MemoryDesk) -
     look(desk, USED, after_s=0.01)
     assert desk.space_answers() == {}
     seconds = seconds_to_answer(desk, client, used=None)
-    assert seconds < MISJUDGED_S_MAX + 0.1
+    assert seconds < UNCERTAIN_S_MAX + 0.1
 
 
 def test_a_device_that_is_known_is_not_waited_for(desk: MemoryDesk) -> None:
