@@ -481,7 +481,7 @@ class DeviceMemory:
 
     @property
     def is_certain(self) -> bool:
-        """Nobody's memory had changed for `SETTLED_S` at the last look, all of which is explained."""
+        """The last look is all explained, and nobody's memory had changed for `SETTLED_S`."""
         quiet, before_s = self._quiet, self.measured_at_s - SETTLED_S
         return bool(quiet) and quiet[0][0] <= before_s and self.bytes_foreign >= quiet[-1][1]
 

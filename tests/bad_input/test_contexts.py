@@ -224,14 +224,12 @@ def test_an_allocation_waits_for_contexts_of_others(patient: Crowded) -> None:
     bob.ok("end")
 
 
-@pytest.mark.promise("A call that the driver refuses again...")
+@pytest.mark.promise("A call that the driver refuses although...")
 @pytest.mark.parametrize("count", [700 * MIB, 1100 * MIB], ids=["most is there", "little is there"])
-def test_an_allocation_waits_for_contexts_that_open_just_then(
-    patient: Crowded, count: int
-) -> None:
-    """While the driver is busy with it, others open their first contexts. What it was to have counts
-    as there meanwhile, so they seem to have less. Until that is known better, there seems to be
-    room each time that the driver refuses it."""
+def test_an_allocation_waits_for_contexts_that_open_just_then(patient: Crowded, count: int) -> None:
+    """While the driver is busy with it, others open their first contexts. What it was to have
+    counts as there meanwhile, so they seem to have less. The driver refuses it, again and again,
+    and there seems to be room each time; or there does not even seem to be."""
     bob = patient.tenants.start(
         "bob", env={"GPUSHARE_SIM_FAULTS": "hold cuMemCreate nth=1 from=start until=go"}
     )
