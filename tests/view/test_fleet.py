@@ -180,7 +180,7 @@ def test_a_restart(told: Told) -> None:
 
 
 def test_an_old_boot_is_forgotten_at_last(told: Told) -> None:
-    """What is kept of earlier starts is bounded. A report of any of them is refused all the same."""
+    """What is kept of earlier starts is bounded. A report of any of them is refused."""
     boots = [f"{number:032x}" for number in range(100)]
     for boot in boots:
         told.hello(boot=boot)
