@@ -92,7 +92,7 @@ class SpaceRequest:
         """Others can make the space now."""
         self.obstacle = None
         self.asked_at_s, self.bytes_used_before = now_s, bytes_used
-        self.bytes_released, self.looks_awaited, self.is_certain = 0, 1, False
+        self.bytes_released, self.looks_awaited = 0, 1
 
     def stood_still(self, for_s: Seconds, spared_s: Seconds) -> None:
         """The scheduler did: nobody has waited meanwhile. A moment more is given once."""

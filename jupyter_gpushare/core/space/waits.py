@@ -53,11 +53,10 @@ class Space:
         request = SpaceRequest(client.id, event.request_id, wanted, now_s, device.bytes_used)
         device.memory.space_requests[client.id] = request
         request.is_first = client.id not in device.memory.shares
-        if before is not None and not request.is_first and before.shows_misjudged(now_s):
-            request.is_repeated = True
-            within_s = UNCERTAIN_S_MAX + self._state.settings.reclaim_s
-            self._tell_awaited(device, request, within_s)
-        wait_s = self._state.settings.memory_wait_s
+        request.is_repeated = before is not None and before.shows_misjudged(now_s)
+        wait_s, reclaim_s = self._state.settings.memory_wait_s, self._state.settings.reclaim_s
+        if not request.is_first and reclaim_s <= UNCERTAIN_S_MAX:  # so long it waits by itself
+            self._tell_awaited(device, request, UNCERTAIN_S_MAX + reclaim_s)
         if not (request.is_first and self._state.turns_are_on and wait_s):
             return
         # It may want more than it said before, and processes of a tenant wait together.
