@@ -827,7 +827,7 @@ MUTATIONS = [
         "space/misjudged",
     ),
     Mutation(
-        "What others release answers without a look",
+        "Space that others have made shows nothing misjudged",
         "space/requests",
         "return answered_s is not None and not was_released and now_s < answered_s + GRACE_S",
         "return answered_s is not None and now_s < answered_s + GRACE_S",

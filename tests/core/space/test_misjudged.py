@@ -227,7 +227,8 @@ def test_a_device_that_is_known_is_not_waited_for(desk: MemoryDesk) -> None:
 def test_what_others_release_is_space_at_once(desk: MemoryDesk) -> None:
     """A program that asks for a little many times waits for those who park, and for nothing
     else."""
-    other = desk.with_memory("a", 7000)
+    other = desk.with_memory("a", 3 * (COUNT - FREE))
+    look(desk, 3 * (COUNT - FREE))
     client = desk.client("b")
     desk.ask(client)
     for _ in range(3):
@@ -236,6 +237,8 @@ def test_what_others_release_is_space_at_once(desk: MemoryDesk) -> None:
         desk.report(client)
         desk.park(other)
         assert desk.space_answers() == {client: True}
+    ask_again(desk, client)
+    assert seconds_to_answer(desk, client, used=3 * (COUNT - FREE)) < 0.1
 
 
 def test_a_request_that_comes_later_is_a_new_one(desk: MemoryDesk) -> None:
