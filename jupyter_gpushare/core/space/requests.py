@@ -54,7 +54,7 @@ class SpaceRequest:
     bytes_found: int = 0
     """So much more is foreign by now than was believed."""
     is_certain: bool = False
-    """By a look since the request."""
+    """By the last look since the request."""
 
     def shows_misjudged(self, now_s: Seconds) -> bool:
         """The client asks again: whether the answer to this one, by a look, was wrong."""
@@ -68,7 +68,7 @@ class SpaceRequest:
     def looked_at(self, bytes_found: int, *, is_certain: bool) -> None:
         self.looks_awaited -= 1
         self.bytes_found += bytes_found
-        self.is_certain |= is_certain
+        self.is_certain = is_certain
 
     def shown(self, now_s: Seconds, bytes_free: int | None, late_s: Seconds) -> bool | None:
         """Whether there is space, by what the device shows; None: that is not known yet."""
