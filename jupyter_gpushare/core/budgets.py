@@ -424,13 +424,13 @@ def _answers(
     due_s: list[Seconds] = []
     for request in figures.pending:
         late_s = request.asked_at_s + figures.park_timeout_s
-        is_known = request.may_be_denied(now_s) and (request.looks_awaited <= 0 or free is None)
+        shown = request.shown(now_s, free, late_s)
         if request.bytes_released >= request.bytes_wanted:
             answers[request.client] = True
             due_s.append(now_s + SPACE_KEPT_S)
-        elif now_s >= late_s or (unmet and not owed and is_known):
-            made = answers[request.client] = free is not None and free >= request.bytes_wanted
-            if made:
+        elif shown is not None and (now_s >= late_s or (unmet and not owed)):
+            answers[request.client] = shown
+            if shown:
                 due_s.append(now_s + SPACE_KEPT_S)
         else:
             due_s.append(request.due_s(now_s, late_s))

@@ -217,8 +217,7 @@ class Share:
     bytes_charged: int = 0
     needed_bytes: int = 0
     """Bytes that a call of it waits for."""
-    need_id: int = 0
-    """The client's own number for what was needed last."""
+    need_id: int = 0  # the client's own number for what was needed last
     met_id: int = 0
     """And of the last need of this turn that it could have."""
     bytes_asked_for: int = 0
@@ -411,18 +410,15 @@ class DeviceMemory:
     totals: Totals = field(default_factory=Totals)
     attention: Attention = field(default_factory=Attention)
     news: News = field(default_factory=News)
-    opened: int = 0
-    """How many shares there have been."""
+    opened: int = 0  # so many shares there have been
     space_requests: dict[ClientId, SpaceRequest] = field(default_factory=dict)
     contexts: Contexts = field(default_factory=Contexts)
-    bytes_to_come: int = 0
-    """What contexts will take that are to be expected, as of the last sample."""
+    bytes_to_come: int = 0  # for contexts that are to be expected, as of the last sample
     bytes_foreign: int = 0
     bytes_ghost: int = 0
     """Of clients that are gone, and may not be gone from the device yet."""
     ghost_since_s: Seconds = -math.inf
-    ghost_confirmed: bool = True
-    """The device was looked at, and the look began after the last client was lost."""
+    ghost_confirmed: bool = True  # by a look that began after the last client was lost
     looked_since_loss: bool = True
     ahead_of: tuple[ClientId, ...] = ()
     """Those whose memory may come back ahead of their turn, as of the last look."""
@@ -433,14 +429,12 @@ class DeviceMemory:
     releases: int = 0  # events that may make space for somebody
     measure_at_s: Seconds | None = None
     """When the device is to be looked at again, because somebody is short."""
-    due_s: Seconds | None = None
-    """When something happens here by itself."""
+    due_s: Seconds | None = None  # when something happens here by itself
     drift_left: int = 0
     """While nobody lacks or owes anything here: by how much memory may change without a look."""
     _quiet: deque[tuple[Seconds, int]] = field(default_factory=deque)
     """Samples in a row between which nobody's memory changed, and what was foreign by them."""
-    _resident_least: int = 0
-    """Since the last sample."""
+    _resident_least: int = 0  # since the last sample
     _resident_most: int = 0
     _charged_most: int = 0
 
@@ -484,6 +478,12 @@ class DeviceMemory:
             self.releases += 1
         self._resident_least = self._resident_most = self.bytes_resident
         self._charged_most = self.bytes_charged
+
+    @property
+    def is_certain(self) -> bool:
+        """The last look is all explained, and nobody's memory had changed for `SETTLED_S`."""
+        quiet, before_s = self._quiet, self.measured_at_s - SETTLED_S
+        return bool(quiet) and quiet[0][0] <= before_s and self.bytes_foreign >= quiet[-1][1]
 
     def is_unseen_since(self, since_s: Seconds) -> bool:
         """It can be looked at, and has not been since then."""

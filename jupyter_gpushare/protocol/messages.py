@@ -614,7 +614,8 @@ class RoomAnswered(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomAwaited(Message):
     """The RoomRequested of that number may wait for memory that others have, since it is for the
-    client's first context on the device. It is answered within wait_ms.
+    client's first context on the device; or reclaim_s is too short for a certain look at the
+    device. It is answered within wait_ms.
     """
 
     TYPE: ClassVar[int] = 78

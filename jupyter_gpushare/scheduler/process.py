@@ -7,7 +7,6 @@ import functools
 import gc
 import logging
 import os
-import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from jupyter_gpushare.version import __version__
 
 from .base.errors import StartError
 from .base.settings_file import LOOK_S, SettingsFile
+from .descriptors import raise_descriptor_limit
 from .devices.named import DeviceBook
 from .devices.probe import Choose, DeviceProbe
 from .driver import Driver
@@ -303,7 +303,7 @@ class SchedulerProcess:
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until `end`; `ready` is called once all sockets answer."""
-        _raise_descriptor_limit()
+        raise_descriptor_limit()
         try:
             for remembered in self._owners.read():
                 self._driver.submit(remembered)
@@ -423,9 +423,3 @@ class SchedulerProcess:
         if idle_exit_s and not (self._tenants_count or self._followers_count):
             why = f"no tenants for {idle_exit_s:g} s"
             self._idle_timer = self._loop.call_later(idle_exit_s, self.end, why)
-
-
-def _raise_descriptor_limit() -> None:
-    """Two descriptors per client (socket and process) go beyond the usual soft limit of 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import signal
 import ssl
 import time
@@ -21,6 +20,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from jupyter_gpushare.reports.node_tokens import TokensError
+from jupyter_gpushare.scheduler.descriptors import raise_descriptor_limit
 from jupyter_gpushare.scheduler.parent import watch_parent
 
 from .api import ViewState
@@ -259,7 +259,7 @@ class View:
 
 async def serve(options: ViewOptions, callers: Callers) -> None:
     """Until a signal, or until the hub that started us is gone. Raises ViewError."""
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     collect_seldom()
     view = View(options, callers, credentials_of(options))
     ending = asyncio.Event()
@@ -280,12 +280,6 @@ def collect_seldom() -> None:
     """Rows of nodes are in no cycles, so counts of references free them. Collections at Python's
     own thresholds would look at all rows of a thousand nodes each second, for half a second."""
     gc.set_threshold(*_COLLECTIONS)
-
-
-def _raise_descriptor_limit() -> None:
-    """A thousand nodes and those who look at them go beyond the usual soft limit of 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def make_private_dir(directory: Path) -> None:

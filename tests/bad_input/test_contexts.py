@@ -224,6 +224,31 @@ def test_an_allocation_waits_for_contexts_of_others(patient: Crowded) -> None:
     bob.ok("end")
 
 
+@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.parametrize("count", [700 * MIB, 1100 * MIB], ids=["most is there", "little is there"])
+def test_an_allocation_waits_for_contexts_that_open_just_then(patient: Crowded, count: int) -> None:
+    """While the driver is busy with it, others open their first contexts. What it was to have
+    counts as there meanwhile, so they seem to have less. The driver refuses it, again and again,
+    and there seems to be room each time; or there does not even seem to be."""
+    bob = patient.tenants.start(
+        "bob", env={"GPUSHARE_SIM_FAULTS": "hold cuMemCreate nth=1 from=start until=go"}
+    )
+    comes_true(lambda: patient.device()["bytes_contexts"] == CONTEXT, "bob's own is counted")
+    files = Files(patient.machine)
+    files.make("start")
+    bob.ok("begin")
+    bob.say(f"alloc 0 {count}")
+    files.wait_for_held("go")
+    idle = [patient.tenants.start(f"idle{number}") for number in range(5)]
+    comes_true(lambda: patient.device()["bytes_used"] == 6 * CONTEXT, "six contexts")
+    files.make("go")
+    patient.await_reason(bob, "CUDA contexts of notebooks take")
+    for tenant in idle[:4]:
+        assert tenant.process.finish() == 0
+    assert bob.heard("alloc 0") == [SUCCESS]
+    bob.ok("end")
+
+
 @pytest.mark.promise("bad-memory", "Memory of strangers that appears in the middle of an exchange")
 def test_a_program_outside_in_the_middle_of_an_exchange(patient: Crowded) -> None:
     """Two have more than fits beside each other, and a program without the hook takes a part of

@@ -44,7 +44,8 @@ def broken(mutation: Mutation, text: str) -> str:
 
 
 def files_of(names: str) -> list[str]:
-    return [f"tests/core/test_{name}.py" for name in names.split()]
+    paths = (Path("tests/core", name) for name in names.split())
+    return [f"{path.parent}/test_{path.name}.py" for path in paths]
 
 
 def run(folder: Path, files: list[str]) -> tuple[int, str]:

@@ -180,10 +180,19 @@ def test_a_restart(told: Told) -> None:
 
 
 def test_an_old_boot_is_forgotten_at_last(told: Told) -> None:
-    """What is kept of earlier starts is bounded."""
-    for number in range(100):
-        told.hello(boot=f"{number:032x}")
-    assert len(told.fleet.nodes["a"].earlier_boots) == fleet_module.BOOTS_KEPT
+    """What is kept of earlier starts is bounded. A report of any of them is refused."""
+    boots = [f"{number:032x}" for number in range(100)]
+    for boot in boots:
+        told.hello(boot=boot)
+    node = told.fleet.nodes["a"]
+    assert list(node.earlier_boots) == boots[-1 - fleet_module.BOOTS_KEPT : -1]
+    for boot in (boots[0], boots[-2]):
+        with pytest.raises(OlderBoot):
+            told.report(dataclasses.replace(a_report(1), boot=boot))
+    with pytest.raises(OlderBoot):
+        told.hello(boot=boots[-1 - fleet_module.BOOTS_KEPT])
+    told.hello(boot=boots[0])
+    assert node.boot == boots[0]
 
 
 @pytest.mark.promise(

@@ -1,4 +1,13 @@
-"""Requests for space that no budget covers."""
+"""Requests for space that no budget covers.
+
+What nobody can be asked for, the device itself may show, and the client tries once more what the
+driver has refused. But what is taken for foreign may be wrong until nobody's memory has changed for
+a moment (ledger.py), and the budgets with it. So no request for memory is denied before a look is
+certain; and if a client asks again at once, the driver has refused it although there seemed to be
+space, and only a certain look answers it. Such a look corrects the budgets first. If it has found
+more than was believed, the client is to look at its budget: it waits by that, or is refused. A
+first context has no budget, and takes what the device shows.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +22,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 0.5
 """The device's samples and the clients' reports are not of one moment (needs.py)."""
+UNCERTAIN_S_MAX = 2.0
+"""Where memory changes all the time, no look is certain. Nobody waits longer for one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,14 +49,44 @@ class SpaceRequest:
     """What it waits for. Nobody is asked for anything meanwhile."""
     spared: bool = False
     """The scheduler stood still, and the wait got a moment more."""
+    is_repeated: bool = False
+    """The answer to the one before, by a look, was wrong."""
+    bytes_found: int = 0
+    """So much more is foreign by now than was believed."""
+    is_certain: bool = False
+    """By the last look since the request."""
+
+    def shows_misjudged(self, now_s: Seconds) -> bool:
+        """The client asks again: whether the answer to this one, by a look, was wrong."""
+        answered_s, was_released = self.made_at_s, self.bytes_released >= self.bytes_wanted
+        return answered_s is not None and not was_released and now_s < answered_s + GRACE_S
 
     def may_be_denied(self, now_s: Seconds) -> bool:
         """A request that may wait is not denied for what is believed in its first moment."""
         return self.waits_until_s is None or now_s >= self.asked_at_s + GRACE_S
 
+    def looked_at(self, bytes_found: int, *, is_certain: bool) -> None:
+        self.looks_awaited -= 1
+        self.bytes_found += bytes_found
+        self.is_certain = is_certain
+
+    def shown(self, now_s: Seconds, bytes_free: int | None, late_s: Seconds) -> bool | None:
+        """Whether there is space, by what the device shows; None: that is not known yet."""
+        has_space = bytes_free is not None and bytes_free >= self.bytes_wanted
+        if now_s >= late_s:
+            return has_space
+        if not self.may_be_denied(now_s) or (self.looks_awaited > 0 and bytes_free is not None):
+            return None
+        if bytes_free is None or self.is_first or (has_space and not self.is_repeated):
+            return has_space
+        if not self.is_certain and now_s < self.asked_at_s + UNCERTAIN_S_MAX:
+            return None
+        return has_space or self.bytes_found > 0
+
     def due_s(self, now_s: Seconds, late_s: Seconds) -> Seconds:
         """When it is looked at again, if nothing happens before."""
-        return late_s if self.may_be_denied(now_s) else min(late_s, self.asked_at_s + GRACE_S)
+        moments = (self.asked_at_s + after_s for after_s in (GRACE_S, UNCERTAIN_S_MAX))
+        return min(each for each in (*moments, late_s) if each > now_s or each == late_s)
 
     def begins_again(self, now_s: Seconds, bytes_used: int) -> None:
         """Others can make the space now."""

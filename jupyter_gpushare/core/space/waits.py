@@ -24,7 +24,7 @@ from ..ledger import Share
 from ..records import Client, Device, Obstacle, ObstacleKind, Tenant
 from ..state import State
 from .obstacles import in_the_way_of_space
-from .requests import SpaceRequest
+from .requests import UNCERTAIN_S_MAX, SpaceRequest
 
 
 class Space:
@@ -53,7 +53,10 @@ class Space:
         request = SpaceRequest(client.id, event.request_id, wanted, now_s, device.bytes_used)
         device.memory.space_requests[client.id] = request
         request.is_first = client.id not in device.memory.shares
-        wait_s = self._state.settings.memory_wait_s
+        request.is_repeated = before is not None and before.shows_misjudged(now_s)
+        wait_s, reclaim_s = self._state.settings.memory_wait_s, self._state.settings.reclaim_s
+        if not request.is_first and reclaim_s <= UNCERTAIN_S_MAX:  # so long it waits by itself
+            self._tell_awaited(device, request, UNCERTAIN_S_MAX + reclaim_s)
         if not (request.is_first and self._state.turns_are_on and wait_s):
             return
         # It may want more than it said before, and processes of a tenant wait together.
@@ -61,17 +64,12 @@ class Space:
         if before is not None and before.made_at_s is None:
             others.append(before.waits_until_s)
         request.waits_until_s = min((each for each in others if each), default=now_s + wait_s)
-        within_s = wait_s + self._state.settings.park_timeout_s
-        self._outbox.put(
-            TellSpaceAwaited(
-                client=client.id, device=device.id, request_id=event.request_id, wait_s=within_s
-            )
-        )
+        self._tell_awaited(device, request, wait_s + self._state.settings.park_timeout_s)
 
     def measured(self, device: Device, bytes_used: int, bytes_taken: int) -> None:
         """The device was looked at: so many bytes more are foreign."""
         for request in device.memory.space_requests.values():
-            request.looks_awaited -= 1
+            request.looked_at(bytes_taken, is_certain=device.memory.is_certain)
             released = max(0, request.bytes_used_before - bytes_used)
             request.bytes_released = max(request.bytes_released, released)
             if request.made_at_s is not None:  # what it has taken since is foreign now
@@ -259,6 +257,12 @@ class Space:
             tenant = self._state.tenants[client.tenant]
             if tenant.space_waits.pop(request.client, None) is not None:
                 self._state.changes.of_look(tenant.id)
+
+    def _tell_awaited(self, device: Device, request: SpaceRequest, within_s: Seconds) -> None:
+        client, number = request.client, request.request_id
+        self._outbox.put(
+            TellSpaceAwaited(client=client, device=device.id, request_id=number, wait_s=within_s)
+        )
 
     def _tell(self, client: ClientId, device: DeviceId, request_id: int, *, made: bool) -> None:
         self._outbox.put(TellSpace(client=client, device=device, request_id=request_id, made=made))
