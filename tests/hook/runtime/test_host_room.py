@@ -20,7 +20,9 @@ from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_arena import Group, shim
 from tests.hook.runtime.test_park_faults import wait_until
+from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.sim import SimulatedMachine
 
 SEGMENT = 64 << 20
 """Chunks of so much in all fill one segment of host memory to the last byte."""
@@ -214,5 +216,35 @@ def test_what_gave_its_host_memory_up_stays_when_the_restore_fails(
     assert memory.park_to(0).bytes_parked == 3 * SEGMENT
     memory.budget(UNLIMITED)
     memory.client.grant()
+    memory.shell.expect("0 sum 0")
+    assert all(memory.is_whole(tensor) for tensor in range(3))
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_a_segment_that_a_park_began_in_vain_goes_back(
+    start: Start, scheduler: FakeScheduler, group: Group, sim: SimulatedMachine
+) -> None:
+    """While the driver registers one segment the next one is begun. Then less has to leave, and the
+    first one is enough: the park is over, and nobody but others can use the second one."""
+    files = Files(sim)
+    faults = "hold cuMemHostRegister thread=gpushare-mem until=go"
+    env = {**group.env, "GPUSHARE_SIM_FAULTS": faults}
+    memory = open_memory_shell(start, scheduler.accept, env=env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for tensor in range(3):
+        memory.fill(tensor, SEGMENT)
+    memory.take_turn()
+    memory.budget(0)
+    files.wait_for_held("go")
+    wait_until(lambda: group.taken()[0] == 2 * SEGMENT)
+    memory.limit(2 * SEGMENT)
+    files.make("go")
+    memory.client.expect_memory(lambda report: report.bytes_parked == SEGMENT)
+    group.leave(3 * SEGMENT)
+    wait_until(lambda: group.taken()[0] == SEGMENT)
+    memory.say("sum 0")
+    memory.grant()
     memory.shell.expect("0 sum 0")
     assert all(memory.is_whole(tensor) for tensor in range(3))
