@@ -291,12 +291,14 @@ bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_byte
     return false;
 }
 
-/* Takes a free segment of so many bytes at most out of the table. False: there is none. */
-static bool remove_free(struct segment *removed, uint64_t bytes_max) {
+/* Takes a free segment of so many bytes at most out of the table; without a current context only
+ * one that is registered nowhere. False: there is none. */
+static bool remove_free(struct segment *removed, uint64_t bytes_max, bool has_context) {
     bool found = false;
     HOLD(LOCK_MEMORY);
     for (size_t i = segments_used; i-- > 0 && !found;) {
         if (segments[i].taken != beyond(&segments[i]) || segments[i].bytes > bytes_max) continue;
+        if (!has_context && segments[i].context != 0) continue;
         found = true;
         *removed = segments[i];
         segments[i] = segments[--segments_used];
@@ -305,7 +307,7 @@ static bool remove_free(struct segment *removed, uint64_t bytes_max) {
     return found;
 }
 
-void host_arena_trim(uint64_t bytes) {
+void host_arena_trim(uint64_t bytes, bool has_context) {
     struct segment segment;
     uint64_t given_bytes = 0;
     if (upcoming && bytes == 0) {
@@ -314,7 +316,7 @@ void host_arena_trim(uint64_t bytes) {
         given_bytes += segment.bytes;
     }
     for (uint64_t free_now; (free_now = host_arena_free()) > bytes;) {
-        if (!remove_free(&segment, free_now - bytes)) break;
+        if (!remove_free(&segment, free_now - bytes, has_context)) break;
         give_to_system(&segment);
         given_bytes += segment.bytes;
     }

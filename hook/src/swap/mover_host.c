@@ -110,7 +110,7 @@ static uint64_t spare_bytes(void) {
 /* Those who park for this restore are waited for, so copies on their way here hold nothing up. */
 static void give_back_what_came(void) {
     if (spare_bytes() == 0 || !mover_host_is_tight()) return;
-    if (use_some_context()) host_arena_trim(0);
+    host_arena_trim(0, use_some_context());
 }
 
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
@@ -130,7 +130,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
                        ? MOVER_HOST_MORE
                        : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:
-            if (use_some_context()) host_arena_trim(swap_host_wanted(&view));
+            host_arena_trim(swap_host_wanted(&view), use_some_context());
             return MOVER_HOST_DONE;
         case SWAP_HOST_KEEP:
             return MOVER_HOST_DONE;

@@ -248,3 +248,15 @@ def test_a_segment_that_a_park_began_in_vain_goes_back(
     memory.grant()
     memory.shell.expect("0 sum 0")
     assert all(memory.is_whole(tensor) for tensor in range(3))
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_host_memory_of_a_process_without_a_context_goes_back(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Its device was reset while its memory was parked: nothing is left that could need it, and no
+    context is left in which it could be registered."""
+    memory = parked(start, scheduler, group)
+    assert memory.run("reset") == 0
+    group.leave(4 * SEGMENT)
+    wait_until(lambda: group.taken()[0] == 0)
