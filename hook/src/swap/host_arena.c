@@ -141,7 +141,7 @@ static char *map_segment(uint64_t segment_bytes) {
 
 static void note_refusal(const char *what) {
     lock_take(LOCK_MEMORY);
-    upcoming_bytes = 0;
+    if (upcoming == NULL) upcoming_bytes = 0;
     refused_until_ns = clock_now_ns() + REFUSED_NS;
     lock_release(LOCK_MEMORY);
     log_debug("arena: %s, so no more host memory for a while", what);
