@@ -268,11 +268,11 @@ uint64_t host_arena_unpinned(void) {
     return bytes;
 }
 
-static uint64_t first_to_leave(void);
+static uint64_t first_without_row(void);
 
 bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
     const uint64_t began_ns = clock_now_ns();
-    if (chunk_bytes == 0) chunk_bytes = first_to_leave();
+    if (chunk_bytes == 0) chunk_bytes = first_without_row();
     if (host_arena_free() >= bytes || !begin_upcoming(chunk_bytes, left_bytes)) return false;
     struct segment segment = end_upcoming();
     if (segment.base == NULL) return false;
@@ -422,7 +422,7 @@ struct laying {
     uint64_t rows[GRANULES_PER_SEGMENT + 1];
     uint64_t further_bytes; /* that can be had of the system */
     uint64_t laid_bytes;
-    uint64_t first_bytes; /* of the chunk that leaves first, of those that need such rows */
+    uint64_t first_bytes; /* of the first chunk that found no row there is */
     bool ends;            /* a chunk found none: those behind it wait for it */
     bool has_ended;       /* so it was on some device */
 };
@@ -472,25 +472,35 @@ static bool lay_in_row(struct laying *laying, uint64_t bytes) {
 static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     if (laying->ends) return;
-    if (laying->first_bytes == 0 && chunk->managed_at == 0) laying->first_bytes = chunk->bytes;
     laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, managed_room_bytes(chunk))
                                           : !lay_in_row(laying, chunk->bytes);
     if (!laying->ends) laying->laid_bytes += chunk->bytes;
 }
 
-static void lay_all(struct laying *laying) {
+/* Among the rows that there are; what is managed needs none. */
+static void lay_in_these(const struct chunk *chunk, void *argument) {
+    struct laying *laying = argument;
+    if (laying->first_bytes > 0 || chunk->managed_at != 0) return;
+    if (!lay_in_row(laying, chunk->bytes)) laying->first_bytes = chunk->bytes;
+}
+
+static void lay_all(struct laying *laying, void (*lay_one)(const struct chunk *, void *)) {
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
         if (chunks_sums_of(device).bytes_movable == 0) continue;
         laying->ends = false;
-        chunks_visit_leaving(device, lay, laying);
+        chunks_visit_leaving(device, lay_one, laying);
         laying->has_ended = laying->has_ended || laying->ends;
     }
 }
 
 /* Those behind it are often like it. */
-static uint64_t first_to_leave(void) {
+static uint64_t first_without_row(void) {
     struct laying laying = {0};
-    lay_all(&laying);
+    lock_take(LOCK_MEMORY);
+    count_rows(&laying);
+    lock_release(LOCK_MEMORY);
+    laying.further_bytes = 0;
+    lay_all(&laying, lay_in_these);
     return laying.first_bytes > 0 ? laying.first_bytes : HOST_ARENA_SEGMENT_BYTES;
 }
 
@@ -503,7 +513,7 @@ uint64_t host_arena_room(void) {
     lock_release(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         back_bytes += chunks_sums_of(device).bytes_back;
-    lay_all(&laying);
+    lay_all(&laying, lay);
     const bool all = !laying.has_ended;
     /* More than there is, where managed memory has its pages already. */
     return back_bytes + (all && bytes > laying.laid_bytes ? bytes : laying.laid_bytes);

@@ -21,7 +21,8 @@ void host_arena_give(void *host, uint64_t bytes);
 /* For the mover alone. The calling thread has a current context.
  * Makes segments ready until `bytes` are free, or until the system would leave less than
  * `left_bytes` to others; one segment a call: false when nothing was left to do. Where little is
- * left, it is one for a chunk of `chunk_bytes` alone; 0: of the one that leaves first. */
+ * left, it is one for a chunk of `chunk_bytes` alone; 0: of the first that leaves and finds no
+ * place. */
 bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes);
 /* For the mover alone. Gives free segments back to the system while more than `bytes` are free;
  * without a current context those that are registered nowhere. */
