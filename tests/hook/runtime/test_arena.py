@@ -249,8 +249,8 @@ def test_host_memory_is_hardly_more_than_what_is_parked(
 def test_what_is_made_ahead_of_need_is_of_use_for_all_that_leaves(
     opens: Opened, tmp_path: Path
 ) -> None:
-    """Chunks of several sizes: the host memory that was made ready while the turn was held is enough
-    for each of them, whichever leaves first."""
+    """Chunks of several sizes: the host memory that was made ready while the turn was held is
+    enough for each of them, whichever leaves first."""
     sizes_mib = (34, 64, 64, 64, 64)
     group = Group(tmp_path)
     group.leave(2 * GIB)
