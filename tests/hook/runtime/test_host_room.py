@@ -20,7 +20,7 @@ from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_arena import Group, shim
 from tests.hook.runtime.test_park_faults import wait_until
-from tests.hook.runtime.two_devices import Files
+from tests.hook.runtime.two_devices import Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 
@@ -260,3 +260,30 @@ def test_host_memory_of_a_process_without_a_context_goes_back(
     assert memory.run("reset") == 0
     group.leave(4 * SEGMENT)
     wait_until(lambda: group.taken()[0] == 0)
+
+
+@pytest.mark.promise("Host memory is never taken beyond...")
+def test_a_device_whose_chunks_find_no_host_memory_holds_up_no_other(
+    tmp_path: Path, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Chunks of 16 MiB on the first device, of 8 MiB on the second one, and room for one of the
+    latter: it is told as room, and so it is used. What comes next has its place later."""
+    machine = SimulatedMachine(tmp_path / "two", devices=2)
+    process = program_of(tmp_path, scheduler, machine, "", **group.env)
+    both = TwoDevices(process, scheduler)
+    try:
+        both.say(f"b = alloc({CHUNK}); on(CONTEXT); a = alloc({16 * CHUNK})")
+        both.say(f"f = fill(a, 7, {16 * CHUNK}); on(OTHER); print('f', f, fill(b, 8, {CHUNK}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("f") == "0 0"
+        both.drop()
+        group.leave(CHUNK)
+        both.budgets(0, 0)
+        both.expect_parked(lambda parked: parked == [0, CHUNK])
+        group.leave(18 * CHUNK)
+        both.expect_parked(lambda parked: parked == [16 * CHUNK, CHUNK])
+        both.say(f"b = words(b, {CHUNK}); on(CONTEXT); print('words', words(a, {16 * CHUNK}), b)")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("words") == "[7] [8]"
+    finally:
+        process.end()
