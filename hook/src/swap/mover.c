@@ -109,7 +109,7 @@ static struct {
     bool has_answers;             /* for those that wait for memory to be one allocation */
     uint64_t whole_late_since_ns; /* one is to be made that a call still uses; 0: none */
     uint64_t trimmed;             /* devices whose graphs were, for this goal */
-    uint32_t first;               /* which of the devices comes first */
+    uint32_t first;               /* which of the devices comes first, likewise */
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
 } state;
@@ -365,6 +365,7 @@ static void see_goal(void) {
     state.has_failed = state.told_restored = false;
     state.whole_late_since_ns = 0;
     state.trimmed = 0;
+    state.first = 0;
     mover_host_goal_changed();
 }
 
