@@ -139,7 +139,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
 }
 
 uint64_t mover_host_pause_ns(enum mover_goal goal) {
-    if (goal == MOVER_PARK && host.short_until_ns > 0) return SHORT_NS;
+    if (goal == MOVER_PARK && clock_now_ns() < host.short_until_ns) return SHORT_NS;
     /* Others may have become short of host memory meanwhile. */
     if (goal == MOVER_RESTORE && !chunks_all_confirmed()) return RESTORE_LOOK_NS;
     if (spare_bytes() > 0 && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES) return LITTLE_NS;

@@ -287,3 +287,32 @@ def test_a_device_whose_chunks_find_no_host_memory_holds_up_no_other(
         assert both.hears("words") == "[7] [8]"
     finally:
         process.end()
+
+
+def test_who_was_short_of_host_memory_once_sleeps_again(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Nothing has to leave any more: the mover has nothing to try again, and does not wake up
+    twenty times a second for as long as the tenant has no turn."""
+    memory = open_memory_shell(start, scheduler.accept, env=group.env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.fill(0, SEGMENT)
+    memory.take_turn()
+    group.leave(0)
+    memory.budget(0)
+    memory.client.expect_memory(lambda report: report.bytes_host_room == 0)
+    memory.limit(UNLIMITED)
+    before = times_slept(memory.shell.pid)
+    time.sleep(1)
+    assert times_slept(memory.shell.pid) - before < 10
+
+
+def times_slept(pid: int) -> int:
+    """The mover, by the system's count."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text() == "gpushare-mem\n":
+            status = (task / "status").read_text()
+            return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    raise AssertionError("no mover")
