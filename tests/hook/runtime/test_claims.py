@@ -14,6 +14,7 @@ import pytest
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
+    HoldChanged,
     MemoryKindsReported,
     MemoryLimit,
     MemoryMode,
@@ -164,6 +165,23 @@ def test_a_graph_is_made_ready_when_memory_is_back(
     memory.say("end_capture 1")
     memory.grant()
     assert memory.result("end_capture") == 0
+
+
+@pytest.mark.promise("The status tells resident, parked and...")
+def test_what_comes_due_while_the_agent_is_held_up_is_told(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """Reports keep their distance. One that was put off is due when the agent has said something
+    else, which has taken longer than that."""
+    program = start("late_report")
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000, tenants=1)
+    client.budget(client.expect(DeviceOpened).device, UNLIMITED)
+    client.grant_request()
+    client.send(HoldChanged(hold_ms=60_000))  # else the turn ends with the cell
+    program.say("")
+    client.expect_memory(lambda report: report.bytes_allocated == 12 * MIB)
+    assert program.finish() == 0
 
 
 def hear_all(client: HookedClient, kinds: set[type]) -> None:
