@@ -232,8 +232,8 @@ def alone(case: Callable[..., None]) -> Callable[[], None]:
         order = Order("tests.driver.harness:run_alone", [module, name], imports=[module])
         try:
             done = _nursery.run(order, env=os.environ, timeout=ALONE_S_MAX)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"not done after {ALONE_S_MAX} s") from None
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"not done after {ALONE_S_MAX} s\n{late.output}") from None
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
 
     run_case.__name__ = case.__name__

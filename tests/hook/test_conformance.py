@@ -3,12 +3,14 @@ same answers as without the hook."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.nursery import Nursery, Order
 from tests.support.paths import ROOT
 from tests.support.sim import GIB, SimulatedMachine
 from tests.support.tenants import tenants
@@ -65,17 +67,19 @@ def run_suite(folder: Path, *arguments: str) -> str:
     # A folder of its own: to make one in the folder of all, pytest would close that to other users,
     # for whom tests beside this one have opened it.
     options.append(f"--basetemp={folder / 'tmp'}")
+    logged = {"GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(folder / "hook.log")}
     named = machine.env({"GPUSHARE_DRIVER": "named", "CUDA_MODULE_LOADING": "EAGER"})
     with tenants(folder / "run", named, settings={"memory_mode": "swap"}) as scheduler:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-n", "0", *options, *arguments],
             cwd=ROOT,
-            env=scheduler.env("conformance", named),
+            env={**scheduler.env("conformance", named), **logged},
             capture_output=True,
             text=True,
             check=False,
         )
-    assert done.returncode == 0, done.stdout + done.stderr
+    logs = f"The logs of the hook and of the scheduler, and the journal, are in {folder}."
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{logs}"
     return done.stdout
 
 
@@ -94,3 +98,10 @@ def test_everything_answers_as_without_the_hook(tmp_path: Path) -> None:
     """All cases about CUDA hold."""
     ignored = [f"--ignore-glob=tests/driver/{pattern}" for pattern in NOT_OF_CUDA]
     assert " passed" in run_suite(tmp_path, "tests/driver", *ignored)
+
+
+def test_a_case_that_does_not_end_says_where_it_is() -> None:
+    """Each of its threads."""
+    with pytest.raises(subprocess.TimeoutExpired) as late:
+        Nursery().run(Order("signal:pause"), env=os.environ, timeout=1.0)
+    assert "Thread " in late.value.output

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.stacks import stacks_of
 
 MESSAGE_BYTES_MAX = 1 << 18
 DESCRIPTORS_MAX = 16
@@ -105,18 +106,19 @@ class Nursery:
     def run(
         self, order: Order, *, env: Mapping[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        """The program's output and exit status."""
+        """The program's output and exit status; TimeoutExpired says where its threads were."""
+        command = [order.function, *order.arguments]
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             streams = {1: output.fileno(), 2: errors.fileno()}
             process = self.start(order, env=env, descriptors=streams)
             try:
                 status = process.wait(timeout)
             except subprocess.TimeoutExpired:
+                stacks = stacks_of(process.pid)
                 process.kill()
-                raise
+                raise subprocess.TimeoutExpired(command, timeout, stacks) from None
             for each in (output, errors):
                 each.seek(0)
-            command = [order.function, *order.arguments]
             return subprocess.CompletedProcess(command, status, output.read(), errors.read())
 
 

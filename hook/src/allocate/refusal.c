@@ -16,7 +16,7 @@ static _Atomic uint64_t told_at_ns[REFUSAL_KINDS], told_whole_at_ns;
 static bool is_due(_Atomic uint64_t *told) {
     const uint64_t now_ns = clock_now_ns();
     uint64_t before_ns = atomic_load(told);
-    if (before_ns != 0 && now_ns - before_ns < QUIET_NS) return false;
+    if (before_ns != 0 && now_ns < before_ns + QUIET_NS) return false; /* perhaps a moment ago */
     return atomic_compare_exchange_strong(told, &before_ns, now_ns);
 }
 

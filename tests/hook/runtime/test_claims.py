@@ -14,6 +14,7 @@ import pytest
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
+    HoldChanged,
     MemoryKindsReported,
     MemoryLimit,
     MemoryMode,
@@ -105,6 +106,31 @@ def test_a_failed_claim_wakes_who_waits_for_its_room(
     assert lines == [f"0 new {REFUSED}", "1 new 0"]
 
 
+@pytest.mark.promise("Each need ends: it is met...")
+def test_a_need_that_another_thread_has_taken_is_told_again(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """A thread that waits is told that its bytes are there, and another thread's call takes them
+    before it has looked. Its need is told once more, beyond what is there by then."""
+    program = start("outrun")
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    device = client.expect(DeviceOpened).device
+    client.budget(device, 0)
+    hear_all(client, {TurnRequested, MemoryNeeded})
+    first = next(m for m in client.received if isinstance(m, MemoryNeeded))
+    client.grant()
+    serial = client.budget(device, 64 * MIB)
+    client.expect_memory(lambda report: report.budget_serial == serial)
+    program.say("go")
+    program.expect("first 0")
+    client.expect_memory(lambda report: report.bytes_allocated == 64 * MIB)
+    assert client.expect(MemoryNeeded) == first
+    client.budget(device, 128 * MIB)
+    program.expect("late 0")
+    assert program.finish() == 0
+
+
 @pytest.mark.promise(
     "park",
     "Graphs are made ready, and textures made, while their memory stays where it is",
@@ -139,6 +165,23 @@ def test_a_graph_is_made_ready_when_memory_is_back(
     memory.say("end_capture 1")
     memory.grant()
     assert memory.result("end_capture") == 0
+
+
+@pytest.mark.promise("The status tells resident, parked and...")
+def test_what_comes_due_while_the_agent_is_held_up_is_told(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """Reports keep their distance. One that was put off is due when the agent has said something
+    else, which has taken longer than that."""
+    program = start("late_report")
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000, tenants=1)
+    client.budget(client.expect(DeviceOpened).device, UNLIMITED)
+    client.grant_request()
+    client.send(HoldChanged(hold_ms=60_000))  # else the turn ends with the cell
+    program.say("")
+    client.expect_memory(lambda report: report.bytes_allocated == 12 * MIB)
+    assert program.finish() == 0
 
 
 def hear_all(client: HookedClient, kinds: set[type]) -> None:

@@ -1,0 +1,37 @@
+"""Where the threads of a process are: said by a test that has waited for it in vain.
+
+Standard library only, for tests/driver also runs where our package is not."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+DEBUGGER_S_MAX = 60.0
+FRAMES_MAX = 16
+CHARACTERS_OF_A_LINE = 160
+
+
+def stacks_of(pid: int) -> str:
+    """By the debugger where there is one; else what the kernel says of each thread."""
+    if shutil.which("gdb"):
+        ask = f"thread apply all backtrace {FRAMES_MAX}"
+        command = ["gdb", "-p", str(pid), "-nx", "-batch", "-ex", "set pagination off", "-ex", ask]
+        with suppress(subprocess.TimeoutExpired):
+            said = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=DEBUGGER_S_MAX
+            ).stdout
+            lines = [line for line in said.splitlines() if line.startswith(("Thread ", "#"))]
+            if lines:
+                return "\n".join(line[:CHARACTERS_OF_A_LINE] for line in lines)
+    return "\n".join(_thread(folder) for folder in sorted(Path(f"/proc/{pid}/task").glob("*")))
+
+
+def _thread(folder: Path) -> str:
+    words = []
+    for name in ("comm", "wchan", "syscall"):
+        with suppress(OSError):
+            words.append((folder / name).read_text().strip())
+    return f"Thread {folder.name}: {', '.join(words)}"
