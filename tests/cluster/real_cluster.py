@@ -204,7 +204,10 @@ def restarts(story: Story) -> Iterator[tuple[str, Any]]:
 
 
 def a_pod_without_a_seat(story: Story) -> Iterator[tuple[str, Any]]:
-    """Carol's has a GPU, by code of the administrator's that has forgotten the seat."""
+    """Carol's has a GPU, by code of the administrator's that has forgotten the seat. Nobody makes
+    room for her: there is some because bob has let his memory go."""
+    story.cluster.await_that(lambda: sorted(story.tenants()) == [*USERS], "dave's kernel has ended")
+    story.kernels["bob"].run(gpu_cells.let_go()).ok()
     story.users[UNSEATED] = story.hub.server_of(UNSEATED)
     kernel = story.open_kernel(UNSEATED)
     yield "unseated_has", kernel.run(_OURS).ok().text.strip()
