@@ -74,9 +74,9 @@ test-full: $(READY) $(VENV)/.ready-for-charts
 
 # With services of the machine itself, such as containers, which have to be installed: a test says what
 # is missing, and fails. As root. One after the other: each takes the machine's memory and network.
-# Some twenty minutes on two busy cores, and as much again the first time, for Kubernetes and images are built.
+# Some ten minutes on two busy cores, and as much again the first time, for Kubernetes and images are built.
 test-cluster: $(READY) $(VENV)/.ready-for-charts
-	@$(MAKE) --no-print-directory $(JOBS) build
+	@$(MAKE) --no-print-directory $(JOBS) build panel
 	$(PY) -m pytest -m cluster tests/cluster $(PYTEST_ARGS)
 
 # The random tests with new examples, round after round: after a change of what they test, and before a

@@ -22,7 +22,7 @@ KUBELET = STORE / "kubelet"
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 BUILT = ("kubelet", "kubectl", *CONTROL_PLANE)
 """By their names in STORE."""
-PROGRAMS = ("apt-get", "dpkg", "dpkg-source", "make", "patch", "unshare", "runc", "ip")
+PROGRAMS = ("apt-get", "dpkg", "dpkg-source", "make", "patch", "unshare", "runc", "ip", "openssl")
 PACKAGES = {
     "golang-1.19-go": "usr/lib/go-1.19/bin/go",
     "golang-1.19-src": "usr/share/go-1.19/src",
@@ -53,7 +53,7 @@ def check_machine() -> None:
     if missing:
         raise CannotRun(
             f"{' and '.join(missing)} cannot be found. Install what is missing: apt-get install "
-            f"--no-install-recommends dpkg-dev make patch util-linux runc iproute2"
+            f"--no-install-recommends dpkg-dev make patch util-linux runc iproute2 openssl"
         )
 
 

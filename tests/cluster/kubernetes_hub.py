@@ -64,12 +64,6 @@ class KubernetesHub(RunningHub):
         self._shares = False  # there is no scheduler of its own to wait for
         self._config["GPUShare"] = {}
 
-    @property
-    def api_url(self) -> str:
-        """As pods reach it."""
-        own = str(self._config["JupyterHub"]["hub_bind_url"])
-        return f"{own.replace('127.0.0.1', GATEWAY)}/hub/api"
-
     def _environment(self) -> dict[str, str]:
         return {**super()._environment(), "KUBECONFIG": str(self._kubeconfig)}
 

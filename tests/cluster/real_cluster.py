@@ -21,7 +21,7 @@ from tests.cluster.nvidias_plugin import RESOURCE as GPU
 from tests.cluster.pod_images import node_image
 from tests.cluster.real_node import RESOURCE as SEAT
 from tests.cluster.real_node import machine_as_before, prepare_directories
-from tests.cluster.whole_cluster import NAMESPACE, RUNTIME, Cluster
+from tests.cluster.whole_cluster import NAMESPACE, RUNTIME, Cluster, as_pods_reach
 from tests.cluster.work import DEVICE_BYTES, check, submit_work
 from tests.hub.running_hub import end_leftovers
 from tests.hub.visitor import HubKernel, Visitor
@@ -115,7 +115,7 @@ def a_node_with_seats(story: Story) -> Iterator[tuple[str, Any]]:
     )
     story.hub.start()
     story.token = story.hub.administrator().new_token()
-    given = merged(block_with("seats"), {"hub": {"apiUrl": story.hub.api_url}})
+    given = merged(block_with("seats"), {"hub": {"apiUrl": as_pods_reach(story.hub.api_url)}})
     story.given = given
     cluster.apply(rendered(given))
     cluster.await_that(lambda: story.scheduler.status()["devices"], "our scheduler has a device")
@@ -204,7 +204,10 @@ def restarts(story: Story) -> Iterator[tuple[str, Any]]:
 
 
 def a_pod_without_a_seat(story: Story) -> Iterator[tuple[str, Any]]:
-    """Carol's has a GPU, by code of the administrator's that has forgotten the seat."""
+    """Carol's has a GPU, by code of the administrator's that has forgotten the seat. Nobody makes
+    room for her: there is some because bob has let his memory go."""
+    story.cluster.await_that(lambda: sorted(story.tenants()) == [*USERS], "dave's kernel has ended")
+    story.kernels["bob"].run(gpu_cells.let_go()).ok()
     story.users[UNSEATED] = story.hub.server_of(UNSEATED)
     kernel = story.open_kernel(UNSEATED)
     yield "unseated_has", kernel.run(_OURS).ok().text.strip()

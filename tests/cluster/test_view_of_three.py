@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.hub.view import own_name
+from jupyter_gpushare.view.pages import NOT_BUILT, SCRIPT
 from tests.browser.chromium import find_chromium
 from tests.cluster.kubernetes import STORE, CannotRun, check_machine, prepare
 from tests.cluster.pod_images import make_images
@@ -48,6 +49,8 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def seen(folder: Path) -> dict[str, Any]:
     """What has happened; see three_platforms.py."""
+    if not SCRIPT.exists():
+        pytest.fail(NOT_BUILT)
     try:
         check_machine()
         check_podman()

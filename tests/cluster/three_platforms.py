@@ -43,7 +43,7 @@ from tests.cluster.test_docker import (
     PAGE,
     STEPS,
 )
-from tests.cluster.whole_cluster import GATEWAY, NAMESPACE, RUNTIME, Cluster
+from tests.cluster.whole_cluster import GATEWAY, NAMESPACE, RUNTIME, Cluster, as_pods_reach
 from tests.hub.running_hub import PASSWORD, RunningHub, end_leftovers, server_env
 from tests.hub.test_real_view import PREFIX
 from tests.hub.visitor import Visitor
@@ -147,10 +147,6 @@ class Place:
             .replace("/etc/jupyter-gpushare/api-ca.crt", str(self.api_ca))
         )
 
-    @property
-    def hub_api_of_pods(self) -> str:
-        return self.hub.api_url.replace("127.0.0.1", GATEWAY)
-
     def visitor(self, name: str) -> Visitor:
         """Logged in, without a server."""
         found = Visitor(self.hub.url, name, PASSWORD)
@@ -205,7 +201,7 @@ def kubernetes(place: Place) -> None:
     of_the_page = yaml.safe_load(block)
     assert of_the_page["view"]["url"] == IN_THE_PAGE
     here = {
-        "hub": {"apiUrl": place.hub_api_of_pods},
+        "hub": {"apiUrl": as_pods_reach(place.hub.api_url)},
         "view": {"url": url, "caConfigMap": "view-authority"},
     }
     cluster.apply(rendered(merged(merged(block_with("seats"), of_the_page), here)))

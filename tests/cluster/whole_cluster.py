@@ -71,6 +71,11 @@ KUBECONFIG = {
 }
 
 
+def as_pods_reach(url: str) -> str:
+    """An address of this machine's own."""
+    return url.replace("127.0.0.1", GATEWAY)
+
+
 class Cluster(Node):
     """All of it. Logs lie in the store."""
 
