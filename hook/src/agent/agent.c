@@ -104,7 +104,9 @@ static void look_at_news(struct agent *agent) {
         agent_feed_kind(agent, TURN_EVENT_CONTEXT_FAILED);
         wait_look_again();
     }
-    if (what & NEWS_MEMORY_MOVED) look_at_mover(agent);
+    /* A free may end what a restore waited for after the mover had told that all is back. */
+    const bool may_be_back = what & NEWS_MEMORY_CHANGED && agent->turn.phase == TURN_RESTORING;
+    if (what & NEWS_MEMORY_MOVED || may_be_back) look_at_mover(agent);
     if (what & NEWS_HOST_SHORT) agent_look_at_short_host(agent);
     if (what & NEWS_BUS_USED && agent->turn.phase == TURN_HELD)
         session_send(&agent->session, &(struct message){.type = MESSAGE_BUS_USED});
