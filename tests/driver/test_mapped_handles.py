@@ -7,7 +7,6 @@ thing, or none, in the reference."""
 from __future__ import annotations
 
 import ctypes
-import itertools
 from typing import Any
 
 import pytest
@@ -313,14 +312,13 @@ def test_taken_addresses_are_only_a_wish(mapper: Mapper) -> None:
 
 
 def test_handles_are_no_addresses(gpu: Gpu) -> None:
-    """Measured on an H200 (driver 580.159.04); nor is one used again at once. An H100 gave out
-    three in turn."""
+    """Measured on an H200 (driver 580.159.04), which used none again at once. An H100 gave out
+    three in turn, and two others the same one again."""
     values = []
     for _ in range(5):
         chunk = ok(cuda.cuMemCreate(2 * MIB, properties(gpu), 0))
         values.append(int(chunk))
         ok(cuda.cuMemRelease(chunk))
-    assert all(before != after for before, after in itertools.pairwise(values))
     assert min(values) < 1 << 32
 
 
