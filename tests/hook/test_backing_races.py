@@ -82,7 +82,18 @@ def test_memory_is_given_to_another_process_in_many_threads(
 ) -> None:
     """Four threads allocate, give to another process and free, four of that open, write and close,
     and memory is parked and restored meanwhile: each sees what the other wrote, and the other is
-    left with nothing."""
+    left with nothing. Each of the four opens once what moves again, and may be away."""
     given, importer_status = outcome("ipc_race")
     assert given > 0
     assert importer_status == 0
+
+
+@pytest.mark.full
+@pytest.mark.promise("A free, an end, a stop...")
+def test_a_block_that_is_given_away_stays_for_whoever_opens_it(
+    outcome: Callable[[str], list[int]],
+) -> None:
+    """A look at what nobody has had for a second began before the block was given away, and ends
+    after it."""
+    (is_shared,) = outcome("ipc_idle")
+    assert is_shared

@@ -152,9 +152,18 @@ static uint64_t drain_pause_ns(void) {
 /* ---- time -------------------------------------------------------------------------------------
  */
 
+/* A need that was met may have been taken by another thread's call, and is counted from what is
+ * there: with what is there it is told again. */
+static void look_at_memory(uint64_t now_ms) {
+    if (now_ms < agent.memory_report_at_ms) return;
+    agent_report_devices(&agent);
+    agent_tell_needs(&agent);
+}
+
 static void look_at_time(void) {
     uint64_t now_ms = clock_now_ms();
-    if (now_ms >= agent.memory_report_at_ms) agent_report_devices(&agent);
+    agent.looked_at_ms = now_ms;
+    look_at_memory(now_ms);
     if (agent.host_look_at_ms > 0 && now_ms >= agent.host_look_at_ms)
         agent_look_at_scarce_host(&agent);
     if (now_ms < turn_state_wake_ms(&agent.turn, now_ms)) return;
@@ -177,7 +186,9 @@ static uint64_t pause_ns(void) {
     uint64_t now_ms = clock_now_ms();
     uint64_t wake_ms = turn_state_wake_ms(&agent.turn, now_ms);
     wake_ms = least(wake_ms, session_wake_ms(&agent.session));
-    if (agent.memory_report_at_ms > now_ms) wake_ms = least(wake_ms, agent.memory_report_at_ms);
+    /* Not what is late by now: it may have come due since the look. */
+    if (agent.memory_report_at_ms > agent.looked_at_ms)
+        wake_ms = least(wake_ms, agent.memory_report_at_ms);
     if (agent.host_look_at_ms > 0) wake_ms = least(wake_ms, agent.host_look_at_ms);
     if (agent.remake_at_ms > 0) wake_ms = least(wake_ms, agent.remake_at_ms);
     uint64_t pause = UINT64_MAX;

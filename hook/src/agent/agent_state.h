@@ -30,6 +30,7 @@ struct agent {
     bool calls_wait_seen, cell_runs_seen, cell_end_untold;
     uint64_t cells_ended_seen;
     uint64_t memory_report_at_ms; /* not before; 0: at once */
+    uint64_t looked_at_ms;        /* what was due by then was looked at */
     uint32_t queue_position;
     char holder[129];
     uint64_t hold_ends_ms; /* the turn is kept by hand until then; 0: not */

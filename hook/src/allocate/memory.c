@@ -75,7 +75,10 @@ static int claim_under_cap(struct memory_claim *claim, int device, uint64_t byte
 int memory_captured(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
     const int refused = claim_under_cap(claim, device, bytes, function);
     if (refused != CUDA_SUCCESS) return refused;
-    if (claim->device >= 0) residency_unclaim(claim->device, bytes, false);
+    if (claim->device >= 0) {
+        residency_unclaim(claim->device, bytes, false);
+        residency_memory_changed(); /* others may have been made to wait for its room */
+    }
     claim->device = MEMORY_NOT_ON_DEVICE;
     graph_memory_seen();
     return CUDA_SUCCESS;

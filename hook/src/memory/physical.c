@@ -114,9 +114,13 @@ struct physical *physical_hold_at(uint64_t address) {
     return view != NULL ? view->physical : NULL;
 }
 
+static bool is_let_go(const struct physical *physical) {
+    return physical->holders == 0 && physical->handles == 0;
+}
+
 /* Whether it was the last that held it. Nobody finds it any more then. */
 static bool ends(struct physical *physical) {
-    if (physical->holders > 0 || physical->handles > 0) return false;
+    if (!is_let_go(physical)) return false;
     tdelete(physical, &by_number, compare);
     return true;
 }
@@ -405,7 +409,8 @@ struct physical *physical_whole_begin_locked(bool *later) {
     struct physical *physical;
     *later = false;
     LIST_FOREACH(physical, &all, next) {
-        if (physical->whole != WHOLE_WANTED) continue;
+        /* What is let go somebody gives back just now. */
+        if (physical->whole != WHOLE_WANTED || is_let_go(physical)) continue;
         if (is_in_use(physical))
             *later = true;
         else if (can_be_whole(physical))

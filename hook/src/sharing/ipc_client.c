@@ -31,23 +31,26 @@ static bool connect_to(int fd, uint64_t server, uint64_t until_ns) {
     return descriptor_peer_uid(fd) == geteuid();
 }
 
+/* The exporter waits for what is asked a second at most: who was held up for longer asks anew. */
 enum ipc_client_answer ipc_client_ask(struct ipc_client *client, const struct ipc_handle *handle) {
-    *client = (struct ipc_client){
-        .socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0),
-        .until_ns = clock_now_ns() + PATIENCE_NS,
-    };
-    if (client->socket < 0) return IPC_CLIENT_NO_ROOM;
     const struct ipc_request request = ipc_request_of(handle);
-    if (!connect_to(client->socket, handle->server, client->until_ns) ||
-        send(client->socket, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+    *client = (struct ipc_client){.until_ns = clock_now_ns() + PATIENCE_NS};
+    for (;;) {
+        client->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (client->socket < 0) return IPC_CLIENT_NO_ROOM;
+        if (!connect_to(client->socket, handle->server, client->until_ns)) return IPC_CLIENT_GONE;
+        if (send(client->socket, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT) ==
             (ssize_t)sizeof request)
-        return IPC_CLIENT_GONE;
-    return IPC_CLIENT_HERE;
+            return IPC_CLIENT_HERE;
+        if (errno != EPIPE || clock_now_ns() > client->until_ns) return IPC_CLIENT_GONE;
+        close(client->socket);
+    }
 }
 
+/* A signal may come into the look. */
 static bool is_readable(void *argument) {
     struct pollfd readable = {.fd = ((struct ipc_client *)argument)->socket, .events = POLLIN};
-    return poll(&readable, 1, 0) != 0;
+    return poll(&readable, 1, 0) > 0;
 }
 
 /* Most answers are there at once. The others may take as long as a turn of somebody else, so the

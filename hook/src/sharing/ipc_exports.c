@@ -241,8 +241,8 @@ void exports_keep(uint64_t number) {
 
 void exports_let_go(uint64_t idle_ns) {
     if (atomic_load(&blocks_there) == 0) return;
-    const uint64_t now_ns = clock_now_ns();
     HOLD(LOCK_IPC);
+    const uint64_t now_ns = clock_now_ns(); /* under the lock: no block is idle since later */
     for (size_t i = 0; i < blocks_used; i++) {
         struct export *block = &blocks[i];
         const bool has_it = block->importers > 0 || block->waiters > 0 || block->is_kept;

@@ -141,7 +141,7 @@ static char *map_segment(uint64_t segment_bytes) {
 
 static void note_refusal(const char *what) {
     lock_take(LOCK_MEMORY);
-    upcoming_bytes = 0;
+    if (upcoming == NULL) upcoming_bytes = 0;
     refused_until_ns = clock_now_ns() + REFUSED_NS;
     lock_release(LOCK_MEMORY);
     log_debug("arena: %s, so no more host memory for a while", what);
@@ -268,11 +268,11 @@ uint64_t host_arena_unpinned(void) {
     return bytes;
 }
 
-static uint64_t first_to_leave(void);
+static uint64_t first_without_row(void);
 
 bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
     const uint64_t began_ns = clock_now_ns();
-    if (chunk_bytes == 0) chunk_bytes = first_to_leave();
+    if (chunk_bytes == 0) chunk_bytes = first_without_row();
     if (host_arena_free() >= bytes || !begin_upcoming(chunk_bytes, left_bytes)) return false;
     struct segment segment = end_upcoming();
     if (segment.base == NULL) return false;
@@ -291,12 +291,14 @@ bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_byte
     return false;
 }
 
-/* Takes a free segment of so many bytes at most out of the table. False: there is none. */
-static bool remove_free(struct segment *removed, uint64_t bytes_max) {
+/* Takes a free segment of so many bytes at most out of the table; without a current context only
+ * one that is registered nowhere. False: there is none. */
+static bool remove_free(struct segment *removed, uint64_t bytes_max, bool has_context) {
     bool found = false;
     HOLD(LOCK_MEMORY);
     for (size_t i = segments_used; i-- > 0 && !found;) {
         if (segments[i].taken != beyond(&segments[i]) || segments[i].bytes > bytes_max) continue;
+        if (!has_context && segments[i].context != 0) continue;
         found = true;
         *removed = segments[i];
         segments[i] = segments[--segments_used];
@@ -305,7 +307,7 @@ static bool remove_free(struct segment *removed, uint64_t bytes_max) {
     return found;
 }
 
-void host_arena_trim(uint64_t bytes) {
+void host_arena_trim(uint64_t bytes, bool has_context) {
     struct segment segment;
     uint64_t given_bytes = 0;
     if (upcoming && bytes == 0) {
@@ -314,7 +316,7 @@ void host_arena_trim(uint64_t bytes) {
         given_bytes += segment.bytes;
     }
     for (uint64_t free_now; (free_now = host_arena_free()) > bytes;) {
-        if (!remove_free(&segment, free_now - bytes)) break;
+        if (!remove_free(&segment, free_now - bytes, has_context)) break;
         give_to_system(&segment);
         given_bytes += segment.bytes;
     }
@@ -420,7 +422,7 @@ struct laying {
     uint64_t rows[GRANULES_PER_SEGMENT + 1];
     uint64_t further_bytes; /* that can be had of the system */
     uint64_t laid_bytes;
-    uint64_t first_bytes; /* of the chunk that leaves first, of those that need such rows */
+    uint64_t first_bytes; /* of the first chunk that found no row there is */
     bool ends;            /* a chunk found none: those behind it wait for it */
     bool has_ended;       /* so it was on some device */
 };
@@ -470,25 +472,35 @@ static bool lay_in_row(struct laying *laying, uint64_t bytes) {
 static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     if (laying->ends) return;
-    if (laying->first_bytes == 0 && chunk->managed_at == 0) laying->first_bytes = chunk->bytes;
     laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, managed_room_bytes(chunk))
                                           : !lay_in_row(laying, chunk->bytes);
     if (!laying->ends) laying->laid_bytes += chunk->bytes;
 }
 
-static void lay_all(struct laying *laying) {
+/* Among the rows that there are; what is managed needs none. */
+static void lay_in_these(const struct chunk *chunk, void *argument) {
+    struct laying *laying = argument;
+    if (laying->first_bytes > 0 || chunk->managed_at != 0) return;
+    if (!lay_in_row(laying, chunk->bytes)) laying->first_bytes = chunk->bytes;
+}
+
+static void lay_all(struct laying *laying, void (*lay_one)(const struct chunk *, void *)) {
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
         if (chunks_sums_of(device).bytes_movable == 0) continue;
         laying->ends = false;
-        chunks_visit_leaving(device, lay, laying);
+        chunks_visit_leaving(device, lay_one, laying);
         laying->has_ended = laying->has_ended || laying->ends;
     }
 }
 
 /* Those behind it are often like it. */
-static uint64_t first_to_leave(void) {
+static uint64_t first_without_row(void) {
     struct laying laying = {0};
-    lay_all(&laying);
+    lock_take(LOCK_MEMORY);
+    count_rows(&laying);
+    lock_release(LOCK_MEMORY);
+    laying.further_bytes = 0;
+    lay_all(&laying, lay_in_these);
     return laying.first_bytes > 0 ? laying.first_bytes : HOST_ARENA_SEGMENT_BYTES;
 }
 
@@ -501,7 +513,7 @@ uint64_t host_arena_room(void) {
     lock_release(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         back_bytes += chunks_sums_of(device).bytes_back;
-    lay_all(&laying);
+    lay_all(&laying, lay);
     const bool all = !laying.has_ended;
     /* More than there is, where managed memory has its pages already. */
     return back_bytes + (all && bytes > laying.laid_bytes ? bytes : laying.laid_bytes);

@@ -21,10 +21,12 @@ void host_arena_give(void *host, uint64_t bytes);
 /* For the mover alone. The calling thread has a current context.
  * Makes segments ready until `bytes` are free, or until the system would leave less than
  * `left_bytes` to others; one segment a call: false when nothing was left to do. Where little is
- * left, it is one for a chunk of `chunk_bytes` alone; 0: of the one that leaves first. */
+ * left, it is one for a chunk of `chunk_bytes` alone; 0: of the first that leaves and finds no
+ * place. */
 bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes);
-/* For the mover alone. Gives free segments back to the system while more than `bytes` are free. */
-void host_arena_trim(uint64_t bytes);
+/* For the mover alone. Gives free segments back to the system while more than `bytes` are free;
+ * without a current context those that are registered nowhere. */
+void host_arena_trim(uint64_t bytes, bool has_context);
 
 /* So much could be parked now: what is free, and what may still be taken from the system; but what
  * lies in pieces that are too small for the chunks on the device only where all of these find room.

@@ -109,6 +109,7 @@ static struct {
     bool has_answers;             /* for those that wait for memory to be one allocation */
     uint64_t whole_late_since_ns; /* one is to be made that a call still uses; 0: none */
     uint64_t trimmed;             /* devices whose graphs were, for this goal */
+    uint32_t first;               /* which of the devices comes first */
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
 } state;
@@ -182,6 +183,7 @@ static struct swap_view view_of(int device) {
     };
 }
 
+/* A device for whose next chunk something lacks lets the others go ahead: for theirs it may not. */
 static void leave(int device, uint64_t bytes_to_leave) {
     uint64_t bytes = 0;
     begin_burst(&state.out);
@@ -191,6 +193,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
     if (answer == STEP_FAILED) changed(bytes);
     if (answer == STEP_NO_ROOM) mover_waits_for_streams();
     if (answer == STEP_DONE) mover_waits_end_streams();
+    state.first += answer == STEP_NO_HOST || answer == STEP_NO_SYSTEM || answer == STEP_NO_ROOM;
 }
 
 static void come(int device) {
@@ -315,9 +318,11 @@ static void step_devices(void) {
         gives_up = count > 0 && atomic_load(&contexts_leaving) == 0;
         finish_copies();
         /* While a context leaves nothing begins, for none may be touched. */
+        const uint32_t first = state.first;
         for (int i = 0; i < count && atomic_load(&contexts_leaving) == 0; i++) {
-            if (ordinals[i] >= REGISTRY_DEVICES_MAX) continue;
-            const enum swap_step step = take_step(ordinals[i]);
+            const int device = ordinals[(first + (uint32_t)i) % (uint32_t)count];
+            if (device >= REGISTRY_DEVICES_MAX) continue;
+            const enum swap_step step = take_step(device);
             further |= step != SWAP_NOTHING && step != SWAP_WAIT && step != SWAP_GIVE_UP;
             gives_up = gives_up && step == SWAP_GIVE_UP;
         }

@@ -87,11 +87,10 @@ static enum mover_host_answer make_what_is_wanted(void) {
     return note_lack();
 }
 
-/* What is parked now goes on with the segment that was begun. */
-static struct swap_host_view view_now(enum mover_goal goal) {
+static struct swap_host_view view_now(void) {
     struct swap_host_view view = {
         .free_bytes = host_arena_free(),
-        .begun_bytes = goal == MOVER_PARK ? 0 : host_arena_begun(),
+        .begun_bytes = host_arena_begun(),
         .hint_bytes = residency_park_hint(),
         .movable_bytes = sums_of_all_devices().bytes_movable,
         .room_bytes = host_arena_system_room(),
@@ -111,7 +110,7 @@ static uint64_t spare_bytes(void) {
 /* Those who park for this restore are waited for, so copies on their way here hold nothing up. */
 static void give_back_what_came(void) {
     if (spare_bytes() == 0 || !mover_host_is_tight()) return;
-    if (use_some_context()) host_arena_trim(0);
+    host_arena_trim(0, use_some_context());
 }
 
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
@@ -121,7 +120,8 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
     if (host.is_lacking) return note_lack();
     if (goal == MOVER_RESTORE) give_back_what_came();
     if (goal == MOVER_RESTORE || pipeline_flights() > 0) return MOVER_HOST_DONE;
-    const struct swap_host_view view = view_now(goal);
+    /* With nothing on its way and nothing wanted: a park that went on would use what was begun. */
+    const struct swap_host_view view = view_now();
     switch (swap_host_plan(&view)) {
         case SWAP_HOST_PREPARE:
             /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
@@ -130,7 +130,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
                        ? MOVER_HOST_MORE
                        : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:
-            if (use_some_context()) host_arena_trim(swap_host_wanted(&view));
+            host_arena_trim(swap_host_wanted(&view), use_some_context());
             return MOVER_HOST_DONE;
         case SWAP_HOST_KEEP:
             return MOVER_HOST_DONE;

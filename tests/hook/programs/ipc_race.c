@@ -1,8 +1,13 @@
 /* Two processes on the simulated GPU: threads of one allocate memory, give it to the other and free
  * it, while another thread of it parks and restores what there is; threads of the other open, look,
- * write and close. Prints how much was given, and the mappings and descriptors that are left. */
+ * write and close. Each of them comes late once, when what it was given moves again. Prints how
+ * much was given, and the mappings and descriptors that are left. */
+#define _GNU_SOURCE
 #define __CUDA_API_VERSION_INTERNAL /* every exported name as it is */
 #include <cuda.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,6 +20,7 @@
 #include "allocate/backing.h"
 #include "base/symbols.h"
 #include "fake_trace.h"
+#include "gate/gate.h"
 #include "sharing/ipc.h"
 #include "sharing/ipc_exports.h"
 #include "sharing/ipc_imports.h"
@@ -22,6 +28,8 @@
 
 #define THREADS 4
 #define ROUNDS 60
+#define LATE_US 1200000 /* longer than what is given stays for nobody (ipc_server.c) */
+#define AWAY_US 30000   /* longer than who opens waits without looking around (ipc_client.c) */
 
 static CUcontext context;
 static int ends[THREADS][2]; /* one socket pair for each thread: the exporter's end, the other's */
@@ -34,8 +42,47 @@ static _Atomic int given;
 static void must(int result, const char *what) {
     if (result == CUDA_SUCCESS) return;
     fprintf(stderr, "%s: %d\n", what, result);
-    exit(1);
+    _exit(1); /* the driver is not taken down under the other threads, which would say more */
 }
+
+/* ---- instead of the fake runtime's -------------------------------------------------------------
+ */
+
+static pthread_rwlock_t moving = PTHREAD_RWLOCK_INITIALIZER;
+
+/* Who brings a block back is let in when all is there, as at the gate. All others pass, to have
+ * more happen at once. */
+enum gate_answer gate_enter_slow(const struct gate_call *call) {
+    if (call->kind == GATE_LOOK) pthread_rwlock_rdlock(&moving);
+    return GATE_PASS;
+}
+
+void gate_leave_slow(const struct gate_call *call, int cu_result) {
+    (void)cu_result;
+    if (call->kind == GATE_LOOK) pthread_rwlock_unlock(&moving);
+}
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+/* A signal comes into two looks of four. */
+int poll(struct pollfd *descriptors, nfds_t count, int timeout_ms) {
+    static _Atomic unsigned looks;
+    if (timeout_ms != 0 || atomic_fetch_add(&looks, 1) % 4 >= 2)
+        return NEXT(poll)(descriptors, count, timeout_ms);
+    errno = EINTR;
+    return -1;
+}
+
+/* The first that asks is held up before it does, for longer than the server waits for that. */
+int connect(int socket, const struct sockaddr *address, socklen_t bytes) {
+    static _Atomic bool was_held_up;
+    const int result = NEXT(connect)(socket, address, bytes);
+    if (!atomic_exchange(&was_held_up, true)) usleep(LATE_US);
+    return result;
+}
+
+/* ---- the exporter and the importer -------------------------------------------------------------
+ */
 
 static void open_device(void) {
     must(REAL(cuInit)(0), "init");
@@ -68,7 +115,8 @@ static void give(int end, uint64_t address, uint32_t word) {
     if (result == CUDA_ERROR_MAP_FAILED) return; /* just parked */
     must(result, "get");
     put(address, word);
-    if (send(end, &message, sizeof message, 0) != sizeof message || recv(end, &done, 1, 0) != 1)
+    if (send(end, &message, sizeof message, MSG_NOSIGNAL) != sizeof message ||
+        recv(end, &done, 1, 0) != 1)
         must(CUDA_ERROR_OPERATING_SYSTEM, "the importer");
     must_be(address, word + 1);
     atomic_fetch_add(&given, 1);
@@ -95,7 +143,10 @@ static void *import_memory(void *argument) {
     const int end = ends[(intptr_t)argument][1];
     struct message message;
     must(REAL(cuCtxSetCurrent)(context), "context");
+    bool is_late = true;
     while (recv(end, &message, sizeof message, MSG_WAITALL) == sizeof message) {
+        if (is_late) usleep(LATE_US);
+        is_late = false;
         uint64_t address = 0, again = 0;
         int result = CUDA_ERROR_UNKNOWN;
         for (int i = 0; i < 2; i++) {
@@ -109,16 +160,19 @@ static void *import_memory(void *argument) {
             if (!ipc_close(address, &result)) result = CUDA_ERROR_UNKNOWN;
             must(result, "close");
         }
-        if (send(end, "", 1, 0) != 1) must(CUDA_ERROR_OPERATING_SYSTEM, "the exporter");
+        if (send(end, "", 1, MSG_NOSIGNAL) != 1) must(CUDA_ERROR_OPERATING_SYSTEM, "the exporter");
     }
     return NULL;
 }
 
 static void *move(void *argument) {
     must(REAL(cuCtxSetCurrent)(context), "context");
-    while (!atomic_load(&over)) {
-        if (gpushare_fake_park(0) < 0 || gpushare_fake_restore(0) < 0)
-            must(CUDA_ERROR_UNKNOWN, "move");
+    for (unsigned round = 0; !atomic_load(&over); round++) {
+        pthread_rwlock_wrlock(&moving);
+        if (gpushare_fake_park(0) < 0) must(CUDA_ERROR_UNKNOWN, "park");
+        if (round % 4 == 0) usleep(AWAY_US);
+        if (gpushare_fake_restore(0) < 0) must(CUDA_ERROR_UNKNOWN, "restore");
+        pthread_rwlock_unlock(&moving);
         usleep(1000); /* else hardly anything is there when it is to be given */
     }
     return argument;

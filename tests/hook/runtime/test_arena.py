@@ -245,6 +245,28 @@ def test_host_memory_is_hardly_more_than_what_is_parked(
     assert arena(memory.shell.pid)[0] < parked * 1.1 + SEGMENT
 
 
+@pytest.mark.promise("Host memory is made ready ahead...")
+def test_what_is_made_ahead_of_need_is_of_use_for_all_that_leaves(
+    opens: Opened, tmp_path: Path
+) -> None:
+    """Chunks of several sizes: the host memory that was made ready while the turn was held is
+    enough for each of them, whichever leaves first."""
+    sizes_mib = (34, 64, 64, 64, 64)
+    group = Group(tmp_path)
+    group.leave(2 * GIB)
+    memory = opens(env=group.env, kind="mapped")
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for number, size in enumerate(sizes_mib):
+        assert memory.run(f"new {number} {size * MIB}") == 0
+    memory.budget(2**40, hint_bytes=sum(sizes_mib) * MIB)
+    wait_until(lambda: group.taken()[0] >= sum(sizes_mib) * MIB)
+    memory.take_turn()
+    parked = memory.park_to(0).bytes_parked
+    assert group.taken()[1] < parked * 1.1 + SEGMENT
+
+
 @pytest.mark.promise("Host memory is never taken beyond...")
 def test_all_that_is_told_as_room_can_be_used(opens: Opened, tmp_path: Path) -> None:
     """272 MiB leave the device where there is room for them and a segment."""

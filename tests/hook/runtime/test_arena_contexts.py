@@ -28,6 +28,12 @@ def reset():
 """
 
 
+def alone(program: Callable[..., Path], headers: Path) -> Path:
+    """A program with host memory and nothing else of the hook."""
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-isystem", str(headers), "-Werror"]
+    return program("arena_alone", hook_source("host_arena.c"), *flags)
+
+
 @pytest.mark.promise("Host memory is ready before anybody...")
 def test_host_memory_is_registered_anew_when_its_context_has_ended(
     tmp_path: Path, scheduler: FakeScheduler
@@ -91,6 +97,15 @@ def test_host_memory_stays_registered_when_an_older_context_is_forgotten(
 ) -> None:
     """The thread that found the older one ended may be late: by then another context has its
     handle, and host memory is registered there."""
-    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-isystem", str(headers), "-Werror"]
-    arena = program("arena_generations", hook_source("host_arena.c"), *flags)
-    assert subprocess.check_output([arena], text=True).split() == ["1", "1", "2", "2"]
+    arena = alone(program, headers)
+    answer = subprocess.check_output([arena, "generations"], text=True)
+    assert answer.split() == ["1", "1", "2", "2"]
+
+
+@pytest.mark.promise("Host memory is never taken beyond...")
+def test_a_segment_that_was_begun_is_counted_when_the_one_before_it_is_refused(
+    program: Callable[..., Path], headers: Path
+) -> None:
+    """Its context has just ended. What is begun is seen, and goes back as a whole."""
+    answer = subprocess.check_output([alone(program, headers), "refused"], text=True)
+    assert answer.split() == [str(64 << 20), "0"]

@@ -105,6 +105,31 @@ def test_a_failed_claim_wakes_who_waits_for_its_room(
     assert lines == [f"0 new {REFUSED}", "1 new 0"]
 
 
+@pytest.mark.promise("Each need ends: it is met...")
+def test_a_need_that_another_thread_has_taken_is_told_again(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """A thread that waits is told that its bytes are there, and another thread's call takes them
+    before it has looked. Its need is told once more, beyond what is there by then."""
+    program = start("outrun")
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    device = client.expect(DeviceOpened).device
+    client.budget(device, 0)
+    hear_all(client, {TurnRequested, MemoryNeeded})
+    first = next(m for m in client.received if isinstance(m, MemoryNeeded))
+    client.grant()
+    serial = client.budget(device, 64 * MIB)
+    client.expect_memory(lambda report: report.budget_serial == serial)
+    program.say("go")
+    program.expect("first 0")
+    client.expect_memory(lambda report: report.bytes_allocated == 64 * MIB)
+    assert client.expect(MemoryNeeded) == first
+    client.budget(device, 128 * MIB)
+    program.expect("late 0")
+    assert program.finish() == 0
+
+
 @pytest.mark.promise(
     "park",
     "Graphs are made ready, and textures made, while their memory stays where it is",

@@ -20,7 +20,9 @@ from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_arena import Group, shim
 from tests.hook.runtime.test_park_faults import wait_until
+from tests.hook.runtime.two_devices import Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.sim import SimulatedMachine
 
 SEGMENT = 64 << 20
 """Chunks of so much in all fill one segment of host memory to the last byte."""
@@ -216,3 +218,72 @@ def test_what_gave_its_host_memory_up_stays_when_the_restore_fails(
     memory.client.grant()
     memory.shell.expect("0 sum 0")
     assert all(memory.is_whole(tensor) for tensor in range(3))
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_a_segment_that_a_park_began_in_vain_goes_back(
+    start: Start, scheduler: FakeScheduler, group: Group, sim: SimulatedMachine
+) -> None:
+    """While the driver registers one segment the next one is begun. Then less has to leave, and the
+    first one is enough: the park is over, and nobody but others can use the second one."""
+    files = Files(sim)
+    faults = "hold cuMemHostRegister thread=gpushare-mem until=go"
+    env = {**group.env, "GPUSHARE_SIM_FAULTS": faults}
+    memory = open_memory_shell(start, scheduler.accept, env=env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for tensor in range(3):
+        memory.fill(tensor, SEGMENT)
+    memory.take_turn()
+    memory.budget(0)
+    files.wait_for_held("go")
+    wait_until(lambda: group.taken()[0] == 2 * SEGMENT)
+    memory.limit(2 * SEGMENT)
+    files.make("go")
+    memory.client.expect_memory(lambda report: report.bytes_parked == SEGMENT)
+    group.leave(3 * SEGMENT)
+    wait_until(lambda: group.taken()[0] == SEGMENT)
+    memory.say("sum 0")
+    memory.grant()
+    memory.shell.expect("0 sum 0")
+    assert all(memory.is_whole(tensor) for tensor in range(3))
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_host_memory_of_a_process_without_a_context_goes_back(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Its device was reset while its memory was parked: nothing is left that could need it, and no
+    context is left in which it could be registered."""
+    memory = parked(start, scheduler, group)
+    assert memory.run("reset") == 0
+    group.leave(4 * SEGMENT)
+    wait_until(lambda: group.taken()[0] == 0)
+
+
+@pytest.mark.promise("Host memory is never taken beyond...")
+def test_a_device_whose_chunks_find_no_host_memory_holds_up_no_other(
+    tmp_path: Path, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Chunks of 16 MiB on the first device, of 8 MiB on the second one, and room for one of the
+    latter: it is told as room, and so it is used. What comes next has its place later."""
+    machine = SimulatedMachine(tmp_path / "two", devices=2)
+    process = program_of(tmp_path, scheduler, machine, "", **group.env)
+    both = TwoDevices(process, scheduler)
+    try:
+        both.say(f"b = alloc({CHUNK}); on(CONTEXT); a = alloc({16 * CHUNK})")
+        both.say(f"f = fill(a, 7, {16 * CHUNK}); on(OTHER); print('f', f, fill(b, 8, {CHUNK}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("f") == "0 0"
+        both.drop()
+        group.leave(CHUNK)
+        both.budgets(0, 0)
+        both.expect_parked(lambda parked: parked == [0, CHUNK])
+        group.leave(18 * CHUNK)
+        both.expect_parked(lambda parked: parked == [16 * CHUNK, CHUNK])
+        both.say(f"b = words(b, {CHUNK}); on(CONTEXT); print('words', words(a, {16 * CHUNK}), b)")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("words") == "[7] [8]"
+    finally:
+        process.end()

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare.protocol.messages import Fallback, TurnDropped, TurnRequested
+from tests.hook.conftest import SOURCE
 from tests.hook.runtime.mapping_program import MappingProgram, Opens, start_mapping_program
 from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import wait_until, write_group
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler
+from tests.support.paths import hook_source
 from tests.support.sim import GIB, SimulatedMachine
 
 SIZE = 150 * MIB
@@ -299,3 +301,16 @@ def test_memory_for_rdma_is_made_in_one(opens: Opens, tmp_path: Path) -> None:
     fixed(program, SIZE)
     assert program.run("export(handle) > 0") == "True"
     assert program.client.count(TurnDropped) == 0
+
+
+@pytest.mark.promise("Memory of more than 64 MiB in one...")
+def test_what_nobody_holds_any_more_is_left_to_who_gives_it_back(
+    program: Callable[..., Path], headers: Path
+) -> None:
+    """A thread has released the last handle, and has not begun to give the memory back, when the
+    mover comes to it: it would be given back twice."""
+    names = ("physical.c", "chunks.c", "pages.c", "registry.c", "locks.c")
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-isystem", str(headers), "-pthread"]
+    flags += ["-fsanitize=address,undefined"]
+    memory = program("physical_operations", *map(hook_source, names), *flags)
+    assert subprocess.check_output([memory], text=True).split() == ["0", "0"]

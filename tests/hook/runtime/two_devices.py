@@ -109,9 +109,13 @@ class TwoDevices:
 
 
 def program_of(
-    tmp_path: Path, scheduler: FakeScheduler, machine: SimulatedMachine, faults: str
+    tmp_path: Path,
+    scheduler: FakeScheduler,
+    machine: SimulatedMachine,
+    faults: str,
+    **more: str,
 ) -> GpuProcess:
     log = tmp_path / "program.log"
     environment = machine.env(scheduler.env(hook=HOOK_LIBRARY, log=log))
-    environment |= {"PYTHONPATH": str(ROOT), "GPUSHARE_SIM_FAULTS": faults}
+    environment |= {"PYTHONPATH": str(ROOT), "GPUSHARE_SIM_FAULTS": faults, **more}
     return GpuProcess([sys.executable, "-c", PROGRAM], environment, log)

@@ -388,6 +388,7 @@ static long describe(void) {
 
 static long run(const char *command, const char *a, const char *b, const char *c) {
     if (strcmp(command, "open") == 0) return open_device(a);
+    if (strcmp(command, "reset") == 0) return cuDevicePrimaryCtxReset(0);
     if (strcmp(command, "current") == 0) return cuCtxSetCurrent(gpu.context);
     if (strcmp(command, "create") == 0) return create(a, b);
     if (strcmp(command, "destroy") == 0) return cuStreamDestroy(stream_of(a));

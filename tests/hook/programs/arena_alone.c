@@ -1,9 +1,17 @@
-/* Host memory that was registered in a context, whose handle an older context had. Prints how often
- * the driver has registered it: at first, when the older context is forgotten, and when its own is.
+/* Host memory by itself. By its argument it prints
+ * - generations: of memory that was registered in a context whose handle an older context had, how
+ *   often the driver has registered it: at first, when the older context is forgotten, and when its
+ *   own is.
+ * - refused: when a context cannot register any more while the next segment is begun, how many
+ * bytes are begun, and how many stay when all was given back.
  */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/driver.h"
 #include "base/ending.h"
@@ -22,6 +30,18 @@
 #define HANDLE ((CUcontext)0x1000)
 
 static int registrations;
+static CUresult answer;
+static size_t mapped_bytes;
+
+void *mmap(void *at, size_t bytes, int access, int flags, int file, off_t offset) {
+    mapped_bytes += bytes;
+    return (void *)syscall(SYS_mmap, at, bytes, access, flags, file, offset);
+}
+
+int munmap(void *at, size_t bytes) {
+    mapped_bytes -= bytes;
+    return (int)syscall(SYS_munmap, at, bytes);
+}
 
 static CUresult get_current(CUcontext *context) {
     *context = HANDLE;
@@ -31,7 +51,7 @@ static CUresult get_current(CUcontext *context) {
 static CUresult register_host(void *host, size_t bytes, unsigned int flags) {
     (void)host, (void)bytes, (void)flags;
     registrations++;
-    return CUDA_SUCCESS;
+    return answer;
 }
 
 const struct driver *driver_get(void) {
@@ -103,7 +123,7 @@ uint64_t managed_room_bytes(const struct chunk *chunk) {
     return chunk->bytes;
 }
 
-int main(void) {
+static int generations(void) {
     if (!host_arena_prepare(CHUNK_GRANULE, CHUNK_GRANULE, 0)) return 1;
     use();
     host_arena_forget_context(OLDER);
@@ -112,4 +132,17 @@ int main(void) {
     use();
     use();
     return 0;
+}
+
+static int refused(void) {
+    answer = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (host_arena_prepare(4 * HOST_ARENA_SEGMENT_BYTES, CHUNK_BYTES_MAX, 0)) return 1;
+    printf("%llu\n", (unsigned long long)host_arena_begun());
+    host_arena_trim(0, true);
+    printf("%zu\n", mapped_bytes);
+    return 0;
+}
+
+int main(int count, char **words) {
+    return count > 1 && strcmp(words[1], "refused") == 0 ? refused() : generations();
 }
