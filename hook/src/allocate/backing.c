@@ -42,8 +42,8 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
  */
 
 /* The next chunk of a block of which so much is left. As large as can be: each mapping waits for a
- * time slice of the copy engines while another process copies. A rest that would leave nearly half
- * of a segment of host memory to nobody is two. */
+ * time slice of the copy engines while another process copies. A rest of more than half of that is
+ * two, which also find room in smaller free parts of host memory. */
 static uint64_t next_chunk_bytes(uint64_t left) {
     if (left >= CHUNK_BYTES_MAX) return CHUNK_BYTES_MAX;
     return left > CHUNK_BYTES_MAX / 2 ? CHUNK_BYTES_MAX / 2 : left;
