@@ -19,6 +19,7 @@ from tests.support.sim import MIB
 
 INVALID_VALUE, INVALID_CONTEXT, MAP_FAILED, INVALID_HANDLE = 1, 201, 205, 400
 SHARED = 4
+TWO_CHUNKS = 44
 """MiB."""
 
 
@@ -296,7 +297,7 @@ def test_both_end_by_themselves(pair: Pair) -> None:
 )
 def test_a_driver_that_fails_while_it_is_opened(pair: Pair, tmp_path: Path, call: str) -> None:
     """Nothing is left of it, and the next try is well."""
-    pair.exporter.hold("b", 2, 20)
+    pair.exporter.hold("b", 2, TWO_CHUNKS)
     handle = pair.share("b")
     nth = 1 if call in ("cuMemSetAccess", "cuMemAddressReserve") else 2
     plan = f"fail {call} nth={nth} result=999"
@@ -305,7 +306,7 @@ def test_a_driver_that_fails_while_it_is_opened(pair: Pair, tmp_path: Path, call
         mapped = [pair.room.moved(other, kind) for kind in ("MAP", "UNMAP")]
         assert mapped[0] == mapped[1]
         other.do(f"b = open_shared('{handle}')")
-        assert other.holds("b", 2, 20)
+        assert other.holds("b", 2, TWO_CHUNKS)
 
 
 @pytest.mark.promise("A free, an end, a stop...")
@@ -412,9 +413,9 @@ def memory_descriptors(pid: int) -> int:
 def test_descriptors_go_with_the_memory(pair: Pair) -> None:
     """One for each chunk while it is there, none afterwards; the importer keeps none."""
     before = memory_descriptors(pair.exporter.pid)
-    pair.exporter.hold("b", 2, 20)
+    pair.exporter.hold("b", 2, TWO_CHUNKS)
     pair.give("b")
-    assert memory_descriptors(pair.exporter.pid) == before + 3
+    assert memory_descriptors(pair.exporter.pid) == before + 2
     assert memory_descriptors(pair.importer.pid) == 0
     with pair.exporter.cell():
         assert pair.exporter.ask("free(b)") == 0
