@@ -42,11 +42,9 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
  */
 
 /* The next chunk of a block of which so much is left. As large as can be: each mapping waits for a
- * time slice of the copy engines while another process copies. A rest of more than half of that is
- * two, which also find room in smaller free parts of host memory. */
+ * time slice of the copy engines while another process copies. */
 static uint64_t next_chunk_bytes(uint64_t left) {
-    if (left >= CHUNK_BYTES_MAX) return CHUNK_BYTES_MAX;
-    return left > CHUNK_BYTES_MAX / 2 ? CHUNK_BYTES_MAX / 2 : left;
+    return left < CHUNK_BYTES_MAX ? left : CHUNK_BYTES_MAX;
 }
 
 static size_t chunk_count(uint64_t bytes) {
