@@ -69,7 +69,7 @@ class Kind:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("plain", 0),
+        Kind("plain", 0, pieces=5),
         Kind("mapped", 1, pieces=5),
         Kind("async", 2, pieces=4, scale=3, granule=32 * MIB),
     )

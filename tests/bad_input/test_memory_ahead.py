@@ -110,7 +110,7 @@ def test_it_is_switched_off(device: SmallDevice) -> None:
     alice, bob = with_parked_memory(device)
     parked = device.memory_of(bob)["bytes_parked"]
     waits(bob)
-    alice.refill(0, 4, SMALL)
+    alice.refill(0, 4, alice.held[0][1])
     assert device.memory_of(bob)["bytes_parked"] == parked
     ends(device, alice, bob)
 

@@ -32,7 +32,7 @@ SET_UP = (
     "    return values",
     "def enable(): return call('cuCtxEnablePeerAccess', c_void_p(CONTEXT), 0)",
     "def disable(): return call('cuCtxDisablePeerAccess', c_void_p(CONTEXT))",
-    "a = alloc(20 * MIB)",
+    "a = alloc(140 * MIB)",
     "OTHER = opened(1)",
 )
 
@@ -173,8 +173,8 @@ def test_what_is_wrong_with_a_copy_stays_wrong(pair: Session) -> None:
     """A copy that leaves its allocation is refused in any context."""
     lines = [
         "reset()",
-        "print(line('cuMemcpy', a + 20 * MIB - 8, b))",
-        "print(shape('cuMemcpy2D_v2', Flat, a + 20 * MIB - 8, b, 2))",
+        "print(line('cuMemcpy', a + 140 * MIB - 8, b))",
+        "print(shape('cuMemcpy2D_v2', Flat, a + 140 * MIB - 8, b, 2))",
         "print(call('cuMemcpy2D_v2', None), call('cuMemcpy3D_v2', None))",
         "print(all_are(read(b, 4096), 8))",
     ]

@@ -97,13 +97,13 @@ def test_host_memory_is_made_by_several_threads(tmp_path: Path, shim: Path) -> N
     """On a machine with sixteen processors eight threads make the pages of each piece, each its own
     part of it, and together all of it."""
     faults = tmp_path / "faults"
-    with room(tmp_path) as shared:
+    with room(tmp_path, device_bytes=100 * MIB) as shared:
         alice = shared.start("alice", LD_PRELOAD=str(shim), FAULTS_TO=str(faults))
         bob = shared.start("bob")
-        alice.hold("a", 7)
-        bob.hold("b", 1)
+        alice.hold("a", 7, 64)
+        bob.hold("b", 1, 64)
         assert shared.moved(alice, "UNMAP") > 0
-        assert alice.holds("a", 7)
+        assert alice.holds("a", 7, 64)
     made = [line.split() for line in faults.read_text().splitlines()]
     first = made[:8]
     assert len({thread for _, _, thread in first}) == 8
@@ -126,7 +126,7 @@ def test_host_memory_is_registered_once_and_used_again(tmp_path: Path) -> None:
             assert alice.holds("a", 7) and bob.holds("b", 1)
             assert shared.moved(alice, "UNMAP") > before
             sizes.add(arena(alice.pid)[0])
-        assert sizes == {64 * MIB}
+        assert sizes == {HELD * MIB}
 
 
 @pytest.mark.promise("Parked memory is copied to no...")

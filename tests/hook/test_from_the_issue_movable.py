@@ -291,23 +291,23 @@ def test_what_is_asked_of_parked_memory_is_answered_without_the_turn(tmp_path: P
 @pytest.mark.promise("together", "Only the missing bytes leave the device")
 def test_only_what_is_missing_leaves_the_device(tmp_path: Path) -> None:
     """A newcomer that lacks a little moves a little: at most what it lacks, and one chunk more."""
-    with room(tmp_path) as shared:
+    chunk, device, size, other = 64, 512, 320, 224
+    with room(tmp_path, device_bytes=device * MIB) as shared:
         alice, bob = shared.start("alice"), shared.start("bob")
-        alice.hold("a", 7)
-        eventually(lambda: shared.memory("alice", "resident") == HELD * MIB, "alice is known")
-        bob.hold("b", 1, 28)
-        chunk = 8 * MIB
-        lacking = (HELD + 28) * MIB - (DEVICE - 2 * MIB - 2 * MIB // 4)
-        assert lacking <= shared.moved(alice, "UNMAP") <= lacking + chunk
-        assert alice.holds("a", 7) and bob.holds("b", 1, 28)
+        alice.hold("a", 7, size)
+        eventually(lambda: shared.memory("alice", "resident") == size * MIB, "alice is known")
+        bob.hold("b", 1, other)
+        lacking = (size + other) * MIB - (device * MIB - 2 * MIB - 2 * MIB // 4)
+        assert lacking <= shared.moved(alice, "UNMAP") <= lacking + chunk * MIB
+        assert alice.holds("a", 7, size) and bob.holds("b", 1, other)
 
 
 @pytest.mark.promise("together", "A hand-over goes both ways at once")
 def test_a_hand_over_goes_both_ways_at_once(tmp_path: Path) -> None:
     """The one who restores begins as soon as the first chunks are free: the last ones of the other
     have not left before some of its own are back."""
-    size = 56
-    with room(tmp_path) as shared:
+    size = 7 * 64
+    with room(tmp_path, device_bytes=8 * DEVICE) as shared:
         last = "hold cuMemUnmap nth=6 from=out until=back"
         alice, bob = shared.start("alice", GPUSHARE_SIM_FAULTS=last), shared.start("bob")
         bob.hold("b", 1, size)

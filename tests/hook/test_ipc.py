@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.test_from_the_issue_movable import Program, Room, eventually, room
+from tests.hook.test_from_the_issue_movable import DEVICE, Program, Room, eventually, room
 from tests.support.sim import MIB
 
 INVALID_VALUE, INVALID_CONTEXT, MAP_FAILED, INVALID_HANDLE = 1, 201, 205, 400
 SHARED = 4
+THREE_CHUNKS = 140
 """MiB."""
 
 
@@ -54,13 +55,26 @@ class Pair:
         assert self.importer.ask(f"{name} > 0"), self.importer.ask(name)
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    with room(tmp_path) as shared:
+@contextmanager
+def paired(tmp_path: Path, device_bytes: int) -> Iterator[Pair]:
+    with room(tmp_path, device_bytes=device_bytes) as shared:
         exporter = shared.start("alice")
         exporter.hold("a", 7, SHARED)
         with sibling(exporter, tmp_path) as importer:
             yield Pair(shared, exporter, importer)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with paired(tmp_path, DEVICE) as two:
+        yield two
+
+
+@pytest.fixture
+def roomy_pair(tmp_path: Path) -> Iterator[Pair]:
+    """On a device with room for a block of three chunks."""
+    with paired(tmp_path, 4 * DEVICE) as two:
+        yield two
 
 
 @pytest.mark.promise("Memory that another process is given...")
@@ -294,18 +308,20 @@ def test_both_end_by_themselves(pair: Pair) -> None:
         pytest.param("cuMemAddressReserve", marks=pytest.mark.full),
     ],
 )
-def test_a_driver_that_fails_while_it_is_opened(pair: Pair, tmp_path: Path, call: str) -> None:
+def test_a_driver_that_fails_while_it_is_opened(
+    roomy_pair: Pair, tmp_path: Path, call: str
+) -> None:
     """Nothing is left of it, and the next try is well."""
-    pair.exporter.hold("b", 2, 20)
-    handle = pair.share("b")
+    roomy_pair.exporter.hold("b", 2, THREE_CHUNKS)
+    handle = roomy_pair.share("b")
     nth = 1 if call in ("cuMemSetAccess", "cuMemAddressReserve") else 2
     plan = f"fail {call} nth={nth} result=999"
-    with sibling(pair.exporter, tmp_path, GPUSHARE_SIM_FAULTS=plan) as other:
+    with sibling(roomy_pair.exporter, tmp_path, GPUSHARE_SIM_FAULTS=plan) as other:
         assert other.ask(f"open_shared('{handle}')") == -MAP_FAILED
-        mapped = [pair.room.moved(other, kind) for kind in ("MAP", "UNMAP")]
+        mapped = [roomy_pair.room.moved(other, kind) for kind in ("MAP", "UNMAP")]
         assert mapped[0] == mapped[1]
         other.do(f"b = open_shared('{handle}')")
-        assert other.holds("b", 2, 20)
+        assert other.holds("b", 2, THREE_CHUNKS)
 
 
 @pytest.mark.promise("A free, an end, a stop...")
@@ -409,16 +425,16 @@ def memory_descriptors(pid: int) -> int:
 
 
 @pytest.mark.promise("A free, an end, a stop...")
-def test_descriptors_go_with_the_memory(pair: Pair) -> None:
+def test_descriptors_go_with_the_memory(roomy_pair: Pair) -> None:
     """One for each chunk while it is there, none afterwards; the importer keeps none."""
-    before = memory_descriptors(pair.exporter.pid)
-    pair.exporter.hold("b", 2, 20)
-    pair.give("b")
-    assert memory_descriptors(pair.exporter.pid) == before + 3
-    assert memory_descriptors(pair.importer.pid) == 0
-    with pair.exporter.cell():
-        assert pair.exporter.ask("free(b)") == 0
-    assert memory_descriptors(pair.exporter.pid) == before
+    before = memory_descriptors(roomy_pair.exporter.pid)
+    roomy_pair.exporter.hold("b", 2, THREE_CHUNKS)
+    roomy_pair.give("b")
+    assert memory_descriptors(roomy_pair.exporter.pid) == before + 3
+    assert memory_descriptors(roomy_pair.importer.pid) == 0
+    with roomy_pair.exporter.cell():
+        assert roomy_pair.exporter.ask("free(b)") == 0
+    assert memory_descriptors(roomy_pair.exporter.pid) == before
 
 
 @pytest.mark.promise("Handles that are foreign, damaged, of...")

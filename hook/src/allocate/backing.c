@@ -41,18 +41,16 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-/* Powers of two fill segments of host memory. The next chunk of a block of which so much is left. A
- * rest that would leave nearly half of a segment to nobody is two. */
-static uint64_t next_chunk_bytes(uint64_t chunk_bytes, uint64_t left) {
-    if (left >= chunk_bytes) return chunk_bytes;
-    return left > CHUNK_BYTES_MAX / 2 ? CHUNK_BYTES_MAX / 2 : left;
+/* The next chunk of a block of which so much is left. As large as can be: each mapping waits for a
+ * time slice of the copy engines while another process copies. */
+static uint64_t next_chunk_bytes(uint64_t left) {
+    return left < CHUNK_BYTES_MAX ? left : CHUNK_BYTES_MAX;
 }
 
 static size_t chunk_count(uint64_t bytes) {
-    const uint64_t chunk_bytes = chunks_piece_bytes(bytes);
     size_t count = 0;
     for (uint64_t left = bytes; left > 0; count++)
-        left -= next_chunk_bytes(chunk_bytes, left);
+        left -= next_chunk_bytes(left);
     return count;
 }
 
@@ -77,7 +75,7 @@ static struct block *empty_block(const struct request *request, uint64_t address
     for (size_t i = 0; i < count; i++) {
         struct piece *piece = &block->pieces[i];
         const uint64_t left = block->bytes - (at - address);
-        const uint64_t bytes = next_chunk_bytes(chunks_piece_bytes(block->bytes), left);
+        const uint64_t bytes = next_chunk_bytes(left);
         piece->mapping =
             (struct mapping){.address = at, .bytes = bytes, .chunk = &piece->chunk, .block = block};
         piece->chunk = (struct chunk){.mappings = &piece->mapping,

@@ -27,7 +27,6 @@ static _Atomic uint32_t settled;
 static _Atomic uint32_t waiters;
 static _Atomic bool stopped; /* the process ends: no claim ends any more */
 
-#define CHUNK_BYTES_LEAST ((uint64_t)8 << 20)
 /* What stays for hardly longer goes with the rest. */
 #define TOGETHER_NS (CHUNK_STAYS_NS / 4)
 
@@ -140,13 +139,6 @@ static void change(struct chunk *chunk, enum chunk_state state) {
     chunk->state = (uint8_t)state;
     if (state == CHUNK_PARKED) chunk->failures = 0;
     put_in(chunk);
-}
-
-uint64_t chunks_piece_bytes(uint64_t bytes) {
-    uint64_t piece_bytes = CHUNK_BYTES_LEAST;
-    while (piece_bytes < CHUNK_BYTES_MAX && piece_bytes < bytes / 8)
-        piece_bytes *= 2;
-    return piece_bytes;
 }
 
 void chunks_enter_locked(struct chunk *chunk) {

@@ -75,10 +75,6 @@ struct chunk_sums {
     uint32_t copies; /* BACK ones, fixed or not: all that have a host copy to confirm */
 };
 
-/* Into how large pieces memory of so many bytes is cut: a power of two, up to CHUNK_BYTES_MAX.
- * Large ones copy at the full rate, small ones let a budget be kept to more exactly. */
-uint64_t chunks_piece_bytes(uint64_t bytes);
-
 /* A chunk of a new block, RESIDENT, on a device below REGISTRY_DEVICES_MAX; and its end. */
 void chunks_enter_locked(struct chunk *chunk);
 void chunks_leave_locked(struct chunk *chunk);

@@ -7,6 +7,8 @@
 #include "base/hold.h"
 #include "memory/registry.h"
 
+#define PIECE_BYTES_LEAST ((uint64_t)8 << 20)
+
 /* Guarded by LOCK_MEMORY. */
 static void *by_address; /* of search.h */
 static LIST_HEAD(, managed) all = LIST_HEAD_INITIALIZER(all);
@@ -18,9 +20,18 @@ static int compare(const void *left, const void *right) {
     return *a == *b ? 0 : *a < *b ? -1 : 1;
 }
 
+/* Into how large pieces memory of so many bytes is cut: a power of two, up to CHUNK_BYTES_MAX.
+ * Large ones copy at the full rate, small ones let a budget be kept to more exactly. */
+static uint64_t piece_bytes_of(uint64_t bytes) {
+    uint64_t piece_bytes = PIECE_BYTES_LEAST;
+    while (piece_bytes < CHUNK_BYTES_MAX && piece_bytes < bytes / 8)
+        piece_bytes *= 2;
+    return piece_bytes;
+}
+
 struct managed *managed_new(uint64_t address, uint64_t bytes, void *context, uint64_t generation,
                             int device) {
-    const uint64_t piece_bytes = chunks_piece_bytes(bytes);
+    const uint64_t piece_bytes = piece_bytes_of(bytes);
     const size_t count = (bytes + piece_bytes - 1) / piece_bytes;
     struct managed *managed = calloc(1, sizeof *managed + count * sizeof managed->pieces[0]);
     if (managed == NULL) return NULL;

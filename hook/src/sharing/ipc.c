@@ -32,8 +32,8 @@ static void say_why_not(CUresult result) {
     if (descriptors_are_out())
         log_error(
             "this process has no file descriptor left to share its GPU memory with others "
-            "(cuIpcGetMemHandle takes one for each 8 to 64 MiB). Raise its limit of open files "
-            "(ulimit -n) and restart it.");
+            "(cuIpcGetMemHandle takes one for each piece of it, of at most 64 MiB). Raise its "
+            "limit of open files (ulimit -n) and restart it.");
     else
         log_error(
             "the GPU memory of this process cannot be shared with others (cuIpcGetMemHandle, error "

@@ -62,19 +62,6 @@ static uint64_t further_bytes(void) {
     return clock_now_ns() < refused_until_ns ? 0 : system_host.room_bytes;
 }
 
-/* Chunks of so many bytes fill it: three of 20 MiB would leave 4 MiB of a whole one to nobody. */
-static uint64_t full_segment_bytes(uint64_t chunk_bytes) {
-    if (chunk_bytes == 0 || chunk_bytes > HOST_ARENA_SEGMENT_BYTES) return HOST_ARENA_SEGMENT_BYTES;
-    return HOST_ARENA_SEGMENT_BYTES / chunk_bytes * chunk_bytes;
-}
-
-/* For a chunk of so many bytes, of what is left. Where that is little, a segment is no larger than
- * its chunk: what is left over in it would be lost to others. */
-static uint64_t segment_bytes_for(uint64_t chunk_bytes, uint64_t left_bytes) {
-    const bool is_little = left_bytes < 2 * HOST_ARENA_SEGMENT_BYTES;
-    return is_little ? chunk_bytes : full_segment_bytes(chunk_bytes);
-}
-
 /* Takes the lock; what the system leaves is known of late. */
 static void lock_with_fresh_room(void) {
     const uint64_t now_ns = clock_now_ns();
@@ -147,12 +134,24 @@ static void note_refusal(const char *what) {
     log_debug("arena: %s, so no more host memory for a while", what);
 }
 
+/* Chunks that leave next and find no row. */
+struct need {
+    uint64_t first_bytes; /* of the first of them; 0: all find one */
+    uint64_t bytes;       /* of as many as fit into a segment */
+};
+
+/* Where little is left, a segment is no larger than its first chunk: what is left over in it would
+ * be lost to others. */
+static uint64_t segment_bytes_for(struct need need, uint64_t left_bytes) {
+    return left_bytes < 2 * HOST_ARENA_SEGMENT_BYTES ? need.first_bytes : need.bytes;
+}
+
 /* Begins to make a further segment's pages, where the system leaves room for one, and `left_bytes`
  * beside it. Others of the group may do the same, so that each time it is looked anew. */
-static bool begin_upcoming(uint64_t chunk_bytes, uint64_t left_bytes) {
+static bool begin_upcoming(struct need need, uint64_t left_bytes) {
     if (upcoming) return true;
     const struct cgroup_host now = cgroup_look(2 * HOST_ARENA_SEGMENT_BYTES + left_bytes);
-    const uint64_t bytes = segment_bytes_for(chunk_bytes, now.room_bytes);
+    const uint64_t bytes = segment_bytes_for(need, now.room_bytes);
     lock_take(LOCK_MEMORY);
     const bool has_room =
         clock_now_ns() >= refused_until_ns && now.room_bytes >= bytes + left_bytes;
@@ -268,18 +267,24 @@ uint64_t host_arena_unpinned(void) {
     return bytes;
 }
 
-static uint64_t first_without_row(void);
+static struct need need_beside(uint64_t row_bytes, uint64_t chunk_bytes);
+
+/* Pages of the next segment are made while the driver registers this one. Where little is left, it
+ * is not known yet how large that has to be. */
+static void begin_after(const struct segment *segment, uint64_t left_bytes) {
+    struct need need = need_beside(segment->bytes, 0);
+    need.first_bytes = need.bytes;
+    if (need.bytes > 0) begin_upcoming(need, left_bytes + HOST_ARENA_SEGMENT_BYTES);
+}
 
 bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
     const uint64_t began_ns = clock_now_ns();
-    if (chunk_bytes == 0) chunk_bytes = first_without_row();
-    if (host_arena_free() >= bytes || !begin_upcoming(chunk_bytes, left_bytes)) return false;
+    struct need need = need_beside(0, chunk_bytes);
+    if (need.bytes == 0) need = (struct need){HOST_ARENA_SEGMENT_BYTES, HOST_ARENA_SEGMENT_BYTES};
+    if (host_arena_free() >= bytes || !begin_upcoming(need, left_bytes)) return false;
     struct segment segment = end_upcoming();
     if (segment.base == NULL) return false;
-    /* Pages of the one after it are made while the driver registers this one. Where little is left,
-     * it is not known yet how large that has to be. */
-    if (host_arena_free() + segment.bytes < bytes)
-        begin_upcoming(full_segment_bytes(chunk_bytes), left_bytes + HOST_ARENA_SEGMENT_BYTES);
+    if (host_arena_free() + segment.bytes < bytes) begin_after(&segment, left_bytes);
     const enum registering answer = register_segment(&segment);
     segment.is_unpinned = answer == REGISTERED_REFUSED;
     if ((answer == REGISTERED || segment.is_unpinned) && add_segment(segment)) {
@@ -422,9 +427,11 @@ struct laying {
     uint64_t rows[GRANULES_PER_SEGMENT + 1];
     uint64_t further_bytes; /* that can be had of the system */
     uint64_t laid_bytes;
-    uint64_t first_bytes; /* of the first chunk that found no row there is */
-    bool ends;            /* a chunk found none: those behind it wait for it */
-    bool has_ended;       /* so it was on some device */
+    bool ends;      /* a chunk found none: those behind it wait for it */
+    bool has_ended; /* so it was on some device */
+    struct need need;
+    uint64_t awaited_bytes; /* the need begins with a chunk of so many; 0: with any, or it did */
+    bool is_full;           /* no more go into one segment */
 };
 
 static void count_rows(struct laying *laying) {
@@ -442,14 +449,6 @@ static bool take_from_system(struct laying *laying, uint64_t bytes) {
     return has_them;
 }
 
-/* A segment for a chunk that finds no row; whether there is one. */
-static bool lay_segment(struct laying *laying, uint64_t chunk_bytes) {
-    const uint64_t bytes = segment_bytes_for(chunk_bytes, laying->further_bytes);
-    if (!take_from_system(laying, bytes)) return false;
-    laying->rows[bytes / CHUNK_GRANULE]++;
-    return true;
-}
-
 static uint64_t shortest_of(const struct laying *laying, uint64_t granules) {
     while (granules <= GRANULES_PER_SEGMENT && laying->rows[granules] == 0)
         granules++;
@@ -459,29 +458,38 @@ static uint64_t shortest_of(const struct laying *laying, uint64_t granules) {
 /* As take_row would. */
 static bool lay_in_row(struct laying *laying, uint64_t bytes) {
     const uint64_t granules = bytes / CHUNK_GRANULE;
-    uint64_t length = shortest_of(laying, granules);
-    if (length > GRANULES_PER_SEGMENT) {
-        if (!lay_segment(laying, bytes)) return false;
-        length = shortest_of(laying, granules);
-    }
+    const uint64_t length = shortest_of(laying, granules);
+    if (length > GRANULES_PER_SEGMENT) return false;
     laying->rows[length]--;
     laying->rows[length - granules]++;
     return true;
+}
+
+/* Chunks fill a segment that is made for them. */
+static bool lay_anywhere(struct laying *laying, uint64_t bytes) {
+    return lay_in_row(laying, bytes) || take_from_system(laying, bytes);
 }
 
 static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     if (laying->ends) return;
     laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, managed_room_bytes(chunk))
-                                          : !lay_in_row(laying, chunk->bytes);
+                                          : !lay_anywhere(laying, chunk->bytes);
     if (!laying->ends) laying->laid_bytes += chunk->bytes;
 }
 
-/* Among the rows that there are; what is managed needs none. */
-static void lay_in_these(const struct chunk *chunk, void *argument) {
+/* Among the rows that there are, or to the need; what is managed needs none. */
+static void lay_to_need(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
-    if (laying->first_bytes > 0 || chunk->managed_at != 0) return;
-    if (!lay_in_row(laying, chunk->bytes)) laying->first_bytes = chunk->bytes;
+    struct need *need = &laying->need;
+    if (laying->is_full || chunk->managed_at != 0) return;
+    if (laying->awaited_bytes > 0 && chunk->bytes != laying->awaited_bytes) return;
+    if (lay_in_row(laying, chunk->bytes)) return;
+    laying->awaited_bytes = 0;
+    laying->is_full = need->bytes + chunk->bytes > HOST_ARENA_SEGMENT_BYTES;
+    if (laying->is_full) return;
+    if (need->first_bytes == 0) need->first_bytes = chunk->bytes;
+    need->bytes += chunk->bytes;
 }
 
 static void lay_all(struct laying *laying, void (*lay_one)(const struct chunk *, void *)) {
@@ -493,15 +501,17 @@ static void lay_all(struct laying *laying, void (*lay_one)(const struct chunk *,
     }
 }
 
-/* Those behind it are often like it. */
-static uint64_t first_without_row(void) {
-    struct laying laying = {0};
+/* With a row of so many bytes beside those that there are; from a chunk of so many on (0: from the
+ * first that finds no row). */
+static struct need need_beside(uint64_t row_bytes, uint64_t chunk_bytes) {
+    struct laying laying = {.awaited_bytes = chunk_bytes};
     lock_take(LOCK_MEMORY);
     count_rows(&laying);
     lock_release(LOCK_MEMORY);
-    laying.further_bytes = 0;
-    lay_all(&laying, lay_in_these);
-    return laying.first_bytes > 0 ? laying.first_bytes : HOST_ARENA_SEGMENT_BYTES;
+    laying.rows[row_bytes / CHUNK_GRANULE]++;
+    lay_all(&laying, lay_to_need);
+    const bool is_known = laying.need.bytes > 0 || chunk_bytes == 0;
+    return is_known ? laying.need : (struct need){chunk_bytes, chunk_bytes};
 }
 
 uint64_t host_arena_room(void) {

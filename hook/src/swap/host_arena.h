@@ -1,8 +1,8 @@
-/* Host memory for parked chunks: segments of 64 MiB, smaller ones where chunks would not fill these
- * or little is left, in huge pages, prefaulted in parallel, registered with the driver once, used
- * again and given back. Never more than the cgroup leaves (cgroup.h). It holds what was on the
- * device, so pages leave it for the system alone, which wipes them. Guarded by LOCK_MEMORY; nothing
- * of the driver is called under it. */
+/* Host memory for parked chunks: segments of at most 64 MiB, as large as the chunks that fill them
+ * or, where little is left, as one chunk, in huge pages, prefaulted in parallel, registered with
+ * the driver once, used again and given back. Never more than the cgroup leaves (cgroup.h). It
+ * holds what was on the device, so pages leave it for the system alone, which wipes them. Guarded
+ * by LOCK_MEMORY; nothing of the driver is called under it. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,9 +20,9 @@ void host_arena_give(void *host, uint64_t bytes);
 
 /* For the mover alone. The calling thread has a current context.
  * Makes segments ready until `bytes` are free, or until the system would leave less than
- * `left_bytes` to others; one segment a call: false when nothing was left to do. Where little is
- * left, it is one for a chunk of `chunk_bytes` alone; 0: of the first that leaves and finds no
- * place. */
+ * `left_bytes` to others; one segment a call: false when nothing was left to do. It is for the
+ * chunks that leave next and find no place, from one of `chunk_bytes` on (0: from the first); where
+ * little is left, for that one alone. */
 bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes);
 /* For the mover alone. Gives free segments back to the system while more than `bytes` are free;
  * without a current context those that are registered nowhere. */

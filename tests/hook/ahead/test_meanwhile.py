@@ -15,8 +15,8 @@ from tests.support.fake_scheduler import UNLIMITED
 from tests.support.sim import SimulatedMachine
 
 CANCELLED = 800
-COPIES = {"managed": "cuMemPrefetchAsync"}
-"""Else it is cuMemcpyHtoDAsync."""
+SECOND_CHUNK = {"managed": "cuMemPrefetchAsync thread=gpushare-mem nth=2"}
+"""Else a chunk is a segment, and two copies."""
 
 
 class Middle:
@@ -24,8 +24,8 @@ class Middle:
     has come, and the mover stands in the second."""
 
     def __init__(self, opens: Opens, files: Files, sim: SimulatedMachine, kind: str) -> None:
-        copy = COPIES.get(kind, "cuMemcpyHtoDAsync")
-        stop = f"hold {copy} thread=gpushare-mem nth=2 from=begin until=go"
+        second = SECOND_CHUNK.get(kind, "cuMemcpyHtoDAsync thread=gpushare-mem nth=3")
+        stop = f"hold {second} from=begin until=go"
         self.memory = opens(kind=kind, faults=stop)
         self._files, self._sim = files, sim
         self.memory.take_turn()

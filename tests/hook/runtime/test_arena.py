@@ -246,6 +246,28 @@ def test_host_memory_is_hardly_more_than_what_is_parked(
 
 
 @pytest.mark.promise("Host memory is made ready ahead...")
+@pytest.mark.parametrize(
+    "sizes_mib", [(20, 340), (22, 24, 26, 28, 30), (36, 62, 50), (66, 66, 66), (20,) * 8]
+)
+def test_a_first_park_makes_as_much_host_memory_as_it_needs(
+    opens: Opened, tmp_path: Path, sizes_mib: tuple[int, ...]
+) -> None:
+    """Not a page more, in whatever order chunks of several sizes leave. When all has come back and
+    leaves again, it is hardly more."""
+    group = Group(tmp_path)
+    group.leave(2 * GIB)
+    memory = filled(opens(env=group.env), *sizes_mib)
+    parked = memory.park_to(0).bytes_parked
+    assert group.taken() == (parked, parked) == (sum(sizes_mib) * MIB,) * 2
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.take_turn()
+    assert memory.park_to(0).bytes_parked == parked
+    assert group.taken()[1] < parked * 1.1 + SEGMENT
+
+
+@pytest.mark.promise("Host memory is made ready ahead...")
 def test_what_is_made_ahead_of_need_is_of_use_for_all_that_leaves(
     opens: Opened, tmp_path: Path
 ) -> None:

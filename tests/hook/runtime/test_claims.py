@@ -34,6 +34,8 @@ from tests.support.fake_scheduler import ANSWER_S_MAX, UNLIMITED, FakeScheduler,
 from tests.support.sim import SimulatedMachine
 
 Start = Callable[..., GpuProcess]
+BIG = 256 * MIB
+"""Four chunks, behind the two of what is held."""
 REFUSED = 304  # CUDA_ERROR_OPERATING_SYSTEM, for which nobody makes room
 
 
@@ -47,13 +49,13 @@ def test_a_failed_allocation_is_no_longer_told(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
     """Its claim was told while it was being made, as any great allocation's is."""
-    faults = f"hold cuMemCreate nth=17 until=go;fail cuMemCreate nth=20 result={REFUSED}"
+    faults = f"hold cuMemCreate nth=3 until=go;fail cuMemCreate nth=6 result={REFUSED}"
     memory = opened(start, scheduler, faults)
     memory.limit(HELD)
-    memory.say(f"new 2 {CONTEXT}")
-    memory.need(CONTEXT)
+    memory.say(f"new 2 {BIG}")
+    memory.need(BIG)
     memory.budget(2**40)
-    memory.client.expect_memory(lambda report: report.bytes_allocated == HELD + CONTEXT)
+    memory.client.expect_memory(lambda report: report.bytes_allocated == HELD + BIG)
     Files(sim).make("go")
     assert memory.result("new") == REFUSED
     memory.client.expect_memory(lambda report: report.bytes_allocated == HELD)
@@ -93,11 +95,11 @@ def test_a_failed_claim_wakes_who_waits_for_its_room(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
     """One thread's claim fits and its call fails; another waits for the budget that this frees."""
-    faults = f"hold cuMemCreate nth=17 until=go;fail cuMemCreate nth=20 result={REFUSED}"
+    faults = f"hold cuMemCreate nth=3 until=go;fail cuMemCreate nth=6 result={REFUSED}"
     memory, files = opened(start, scheduler, faults), Files(sim)
     memory.run("current", thread=1)
-    memory.limit(HELD + CONTEXT)
-    memory.say(f"new 2 {CONTEXT}")
+    memory.limit(HELD + BIG)
+    memory.say(f"new 2 {BIG}")
     files.wait_for_held("go")  # it is being made
     memory.say(f"new 3 {8 * MIB}", thread=1)
     memory.need(8 * MIB)

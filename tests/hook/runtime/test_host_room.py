@@ -29,8 +29,9 @@ SEGMENT = 64 << 20
 HOUSEKEEPING_S = 1.0
 WAITS = 10
 CANCELLED = 800
+COPY = 32 << 20
+"""With one call so much of a chunk is copied."""
 CHUNK = 8 << 20
-"""On the small device of these tests."""
 
 Start = Callable[..., GpuProcess]
 
@@ -204,7 +205,7 @@ def test_what_gave_its_host_memory_up_stays_when_the_restore_fails(
 ) -> None:
     """Some was back, and then the driver fails a copy: what has a host copy is unmapped, and the
     other is memory of a process without the turn. It can leave, and come back with the rest."""
-    env = {"GPUSHARE_SIM_FAULTS": f"fail cuMemcpyHtoDAsync nth={SEGMENT // CHUNK + 2} result=1"}
+    env = {"GPUSHARE_SIM_FAULTS": f"fail cuMemcpyHtoDAsync nth={SEGMENT // COPY + 2} result=1"}
     memory = parked(start, scheduler, group, **env)
     memory.say("sum 0")
     memory.grant(SEGMENT)
@@ -266,7 +267,7 @@ def test_host_memory_of_a_process_without_a_context_goes_back(
 def test_a_device_whose_chunks_find_no_host_memory_holds_up_no_other(
     tmp_path: Path, scheduler: FakeScheduler, group: Group
 ) -> None:
-    """Chunks of 16 MiB on the first device, of 8 MiB on the second one, and room for one of the
+    """Chunks of 64 MiB on the first device, one of 8 MiB on the second one, and room for the
     latter: it is told as room, and so it is used. What comes next has its place later."""
     machine = SimulatedMachine(tmp_path / "two", devices=2)
     process = program_of(tmp_path, scheduler, machine, "", **group.env)

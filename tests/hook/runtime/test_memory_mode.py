@@ -22,8 +22,9 @@ from tests.support.sim import SimulatedMachine
 
 Start = Callable[..., GpuProcess]
 CANCELLED = 800
-CREATED_BY_HOLD = 16
-"""Chunks."""
+CREATED_BY_HOLD = 2
+"""Chunks; one more with CONTEXT."""
+TWO_CHUNKS = 128 * MIB
 
 pytestmark = pytest.mark.promise("Memory mode, reserve and a smaller...")
 
@@ -44,10 +45,10 @@ def refused_in_its_second_chunk(chunks_before: int) -> str:
 def counts_on(memory: MemoryShell, sim: SimulatedMachine, held: int) -> None:
     """A claim counts while its allocation is made, whatever was claimed before, and no more when
     that has failed."""
-    memory.say(f"new 3 {16 * MIB}")
+    memory.say(f"new 3 {TWO_CHUNKS}")
     wait_until((sim.directory / "go.held").exists)
     memory.budget(UNLIMITED)
-    memory.client.expect_memory(lambda report: report.bytes_allocated == held + 16 * MIB)
+    memory.client.expect_memory(lambda report: report.bytes_allocated == held + TWO_CHUNKS)
     (sim.directory / "go").touch()
     assert memory.result("new") == REFUSED
     memory.client.expect_memory(lambda report: report.bytes_allocated == held)
@@ -81,10 +82,10 @@ def test_what_waited_for_memory_waits_at_the_gate(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine, waits_for: type
 ) -> None:
     """Memory follows the turn no more, and then does so again."""
-    faults = refused_in_its_second_chunk(CREATED_BY_HOLD + 4)
+    faults = refused_in_its_second_chunk(CREATED_BY_HOLD + 1)
     if waits_for is RoomRequested:
         out = CREATED_BY_HOLD + 1
-        faults = f"fail cuMemCreate nth={out} result=2;{refused_in_its_second_chunk(out + 4)}"
+        faults = f"fail cuMemCreate nth={out} result=2;{refused_in_its_second_chunk(out + 1)}"
     memory = hold(opened(start, scheduler, faults, MemoryMode.SWAP))
     client = memory.client
     if waits_for is RoomRequested:

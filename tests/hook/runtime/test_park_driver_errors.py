@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.protocol.messages import DropReason, TurnDropped, TurnRequested
-from tests.hook.runtime.memory_shell import MemoryShell, Opened, open_memory_shell
+from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
 from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
 from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 
-SIZE = 8 * CHUNK
+TENSORS = 8
+SMALL = 8 * MIB
+"""A tensor of this size is one chunk, of plain memory and of that which is mapped in pieces."""
+SIZE = TENSORS * SMALL
 """A multiple of a pool's segment."""
 MOVER = "thread=gpushare-mem"
 LOOK_EVERY_S = 0.05
@@ -57,7 +60,8 @@ def hold(memory: MemoryShell) -> MemoryShell:
     memory.say("spin d 1000")
     memory.grant()
     assert memory.result("spin") == 0
-    memory.fill(0, SIZE)
+    for tensor in range(TENSORS):
+        memory.fill(tensor, SMALL)
     memory.take_turn()
     return memory
 
@@ -80,7 +84,7 @@ def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
     """By the turn that it was granted last or the next one, every byte of it."""
     memory.say("spin d 1000")
     come_back(memory)
-    assert memory.is_whole(0)
+    assert all(memory.is_whole(tensor) for tensor in range(TENSORS))
     assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
 
 
@@ -101,13 +105,13 @@ def test_memory_that_the_driver_would_not_take_back(
     report = memory.client.expect_memory(
         lambda report: report.bytes_parked + report.bytes_fixed == SIZE
     )
-    assert report.bytes_fixed == CHUNK
+    assert report.bytes_fixed == SMALL
     if call == "cuMemUnmap":
         assert memory.client.expect_memory(lambda report: report.bytes_parked == SIZE)
     assert_comes_back(memory, sim)
     memory.take_turn()
     assert memory.park_to(0).bytes_parked == SIZE
-    assert memory.run("drop 0") == 0
+    assert [memory.run(f"drop {tensor}") for tensor in range(TENSORS)] == [0] * TENSORS
     assert memory.shell.log_lines("could not be freed") == []
 
 
@@ -119,8 +123,8 @@ def test_memory_that_the_driver_would_not_take_back_is_freed(
     """Where the program frees it meanwhile, all of the device's memory is free."""
     memory = hold(opens_in_chunks(f"fail {call} {MOVER} times=4 result=999"))
     memory.budget(0)
-    memory.client.expect_memory(lambda report: report.bytes_fixed == 4 * CHUNK)
-    assert memory.run("drop 0") == 0
+    memory.client.expect_memory(lambda report: report.bytes_fixed == 4 * SMALL)
+    assert [memory.run(f"drop {tensor}") for tensor in range(TENSORS)] == [0] * TENSORS
     mapped = [record.amount for record in sim.journal() if record.kind.name == "MAP"]
     unmapped = [record.amount for record in sim.journal() if record.kind.name == "UNMAP"]
     assert sum(mapped) == sum(unmapped)
@@ -189,7 +193,7 @@ def test_a_copy_whose_end_the_driver_never_tells(
         report = memory.client.expect_memory(
             lambda report: report.bytes_parked + report.bytes_fixed == SIZE
         )
-        assert report.bytes_fixed >= CHUNK
+        assert report.bytes_fixed >= SMALL
     else:
         memory.say("spin d 1000")
         memory.grant()

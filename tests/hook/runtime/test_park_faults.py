@@ -65,19 +65,19 @@ def opens(
 def opens_in_chunks(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
 ) -> Opened:
-    """The same, where each chunk is of 8 MiB."""
+    """The same, where tensors of 8 MiB are of one chunk each."""
     return lambda **options: open_memory_shell(
         start, scheduler.accept, kind=request.param, **options
     )
 
 
-def hold(memory: MemoryShell) -> MemoryShell:
-    """It holds the turn and two tensors."""
+def hold(memory: MemoryShell, sizes: tuple[int, ...] = (SIZE, SIZE)) -> MemoryShell:
+    """It holds the turn and two tensors, or such ones."""
     memory.say("spin d 1000")
     memory.grant()
     assert memory.result("spin") == 0
-    memory.fill(0, SIZE)
-    memory.fill(1, SIZE)
+    for tensor, size in enumerate(sizes):
+        memory.fill(tensor, size)
     return memory
 
 
@@ -309,10 +309,10 @@ def test_a_copy_that_failed_on_the_way_out_is_made_again_later(opens: Opened) ->
 def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens_in_chunks: Opened) -> None:
     """Each chunk is tried again after one second, then after two: the mover does not spin."""
     faults = "fail cuMemcpyDtoHAsync nth=1 times=0 result=1"
-    memory = hold(opens_in_chunks(env={"GPUSHARE_SIM_FAULTS": faults}))
+    chunks = 10
+    memory = hold(opens_in_chunks(env={"GPUSHARE_SIM_FAULTS": faults}), (8 * MIB,) * chunks)
     memory.take_turn()
     memory.budget(0)
-    chunks = HELD // (8 * MIB)
 
     def failed_at_ms() -> list[float]:
         lines = memory.shell.log_lines("park: the driver answers 1 ")
@@ -325,7 +325,7 @@ def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens_in_chunks: 
     memory.say("sum 0")
     memory.grant()
     assert memory.result("sum") == 0
-    assert_whole(memory)
+    assert all(memory.is_whole(tensor) for tensor in range(chunks))
 
 
 @pytest.mark.promise("A copy error loses nothing, on...")

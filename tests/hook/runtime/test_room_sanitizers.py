@@ -21,9 +21,9 @@ SIZE = 12 * MIB
 HELD = 2 * SIZE
 FAULTS = """\
 fail cuMemcpyDtoHAsync nth=1 times=2 result=1
-fail cuMemCreate nth=9 times=4 result=2
+fail cuMemCreate nth=5 times=4 result=2
 """
-"""The first two copies out; and, after the four chunks of what is held came back once, the next
+"""The first two copies out; and, after the two chunks of what is held came back once, the next
 four allocations."""
 
 

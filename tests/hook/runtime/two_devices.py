@@ -21,7 +21,10 @@ from tests.support.fake_scheduler import FakeScheduler
 from tests.support.paths import HOOK_LIBRARY, ROOT
 from tests.support.sim import SimulatedMachine
 
-CHUNK = 8 * MIB
+CHUNK = 64 * MIB
+"""The largest: an allocation of two is cut in the middle."""
+COPIES = 2
+"""With so many calls each of these is copied."""
 PROGRAM = """
 import sys
 from tests.hook.backing_session import *
@@ -57,7 +60,8 @@ class Files:
 
     def arrived(self, count: int) -> bool:
         """So many chunks were copied in."""
-        return [record.kind.name for record in self._machine.journal()].count("COPY_H2D") >= count
+        kinds = [record.kind.name for record in self._machine.journal()]
+        return kinds.count("COPY_H2D") >= count * COPIES
 
     def wait_for_held(self, name: str) -> None:
         wait_until((self._folder / f"{name}.held").exists)
