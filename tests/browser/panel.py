@@ -207,7 +207,7 @@ class Panel:
         expect(self.queue).to_have_count(length)
 
     def unfold_actions(self) -> None:
-        """Of each kernel. Not by the keyboard, which the page may give to something else just then."""
+        """Of each kernel. Not by the keyboard, which the page may give to something else."""
         for actions in self.root.locator("details.jp-gpushare-Actions").all():
             actions.locator("summary").dispatch_event("click")
             actions.and_(self.root.locator("[open]")).wait_for()
