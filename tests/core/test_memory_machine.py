@@ -332,6 +332,7 @@ TestLongMemoryWorld = LongMemoryWorld.TestCase
 TestLongMemoryWorld.pytestmark = [
     WORLD_TIMEOUT,
     pytest.mark.full,
+    pytest.mark.long,
     pytest.mark.promise("Whatever crosses on the lines, no..."),
 ]
 TestLongMemoryWorld.__doc__ = "The same in many more and longer runs."

@@ -121,6 +121,7 @@ def test_random_hand_overs_lose_no_byte(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.promise("1,000 random hand-overs among 6 tenants...")
 @pytest.mark.full
+@pytest.mark.long
 @pytest.mark.seeded
 @pytest.mark.timeout(1800)
 def test_a_thousand_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
