@@ -7,9 +7,9 @@ import random
 import socket
 
 _BELOW_THE_SYSTEMS_OWN = range(10_100, 32_768)
-"""A browser opens all of these: 10080 is the last one that it holds for unsafe. Linux gives a program
-that asks for any port one above these. A kernel asks for five, and might otherwise get the one that
-a server was told a moment ago."""
+"""A browser opens all of these: 10080 is the last one that it holds for unsafe. Linux gives a
+program that asks for any port one above these. A kernel asks for five, and might otherwise get the
+one that a server was told a moment ago."""
 
 
 def free_port() -> int:
