@@ -19,7 +19,7 @@ from tornado.web import RequestHandler
 from jupyter_gpushare.view import app
 from jupyter_gpushare.view.callers import Caller
 from jupyter_gpushare.view.credentials import EitherOf, FileTokens
-from jupyter_gpushare.view.service import View, ViewOptions, collect_seldom
+from jupyter_gpushare.view.service import View, ViewOptions, tune_interpreter
 from tests.bench.view_stand_in import missing_parts
 
 PREFIX = "/services/gpushare-view/"
@@ -59,7 +59,7 @@ async def serve(folder: Path, port: int) -> None:
         data_dir=folder / DATA,
         metrics_token_file=folder / METRICS_TOKEN,
     )
-    collect_seldom()
+    tune_interpreter()
     view = View(options, Everybody(), EitherOf([FileTokens(folder / TOKENS)]))
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
