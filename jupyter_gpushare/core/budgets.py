@@ -4,9 +4,9 @@ residency.py gathers the figures of the device, `decide` makes changes of them, 
 applies these. Nothing here changes the state, or reads it past the figures.
 
 A client with a turn may have all that it has allocated and needs. What is short comes from budgets
-that nobody uses, then from clients without a turn: the least recently used tenant first, and no
-more than is short. Nothing is given out before it has been reported as released (ledger.py). What
-nobody can give is lent from the reserve, as far as state.py allows.
+that nobody uses, then from clients without a turn (space/victims.py), and no more than is short.
+Nothing is given out before it has been reported as released (ledger.py). What nobody can give is
+lent from the reserve, as far as state.py allows.
 
 What nobody with a turn uses goes to the one who is next: its parked memory comes back ahead of its
 turn (decision 0017). Clients with a turn come first: for them this memory leaves again before all
@@ -25,14 +25,12 @@ from .ahead import STEP_BYTES, free_goes_ahead, less_goes_ahead, slack_goes_ahea
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Attention, Share, SpaceRequest
 from .records import Tenant
+from .space.victims import victims_are_asked
 
 SLACK_BYTES_MAX = 256 << 20
 """The most that a client may have beyond what it uses, where others could use it."""
 _SLACK_SHARE = 32
 """On a small device the slack is this part of it."""
-VICTIMS_AHEAD_MAX = 4
-"""So many park at a time for what comes back ahead: a report of anybody is looked at meanwhile, and
-a look costs as much as there are of them."""
 SPACE_KEPT_S = 1.0
 """How long space that was made is kept for the client that asked for it."""
 MEASURE_PERIOD_S = 0.05
@@ -233,7 +231,9 @@ def decide(figures: Figures) -> Decision:
     if figures.ahead:
         less = less_goes_ahead(figures, corrected, lacking)
         corrected, ahead = slack_goes_ahead(figures, less)
-    asked, unmet = _victims_are_asked(figures, corrected, missing, ahead)
+    asked, unmet = corrected, 0
+    if missing > 0 or ahead or figures.pending or figures.to_evict or figures.owing:
+        asked, unmet = victims_are_asked(figures, corrected, missing, ahead)
     raised, hungry, free = _budgets_are_raised(figures, asked, unmet)
     answers, answers_due_s = _answers(figures, raised, unmet)
     pending = len(figures.pending) > len(answers)
@@ -330,57 +330,6 @@ def _what_is_gone_is_taken_back(figures: Figures, budgets: Budgets) -> Budgets:
             new -= min(taken, beyond_allocated)
             given -= taken
     return Budgets({**budgets.told, **told}, frozenset(told))
-
-
-def _victims_are_asked(
-    figures: Figures, budgets: Budgets, missing: int, ahead: int
-) -> tuple[Budgets, int]:
-    """Clients without a turn park what is missing; a client that was asked for more than that is
-    told to stop. Answers also with what nobody can give. What came back ahead leaves first, since
-    the host still has it, and is not asked to make space for what else comes back ahead."""
-    to_release = sum(each.bytes_wanted - each.bytes_released for each in figures.pending)
-    left = 0 if figures.recovering else max(0, missing, to_release)
-    holding = {share.client for share in figures.holding}
-    spared_tenants = {share.tenant for share in figures.holding}
-    spared_clients = {request.client for request in figures.pending}
-    given: dict[ClientId, int] = {}
-
-    def ask(share: Share, count: int) -> int:
-        if share.tenant in spared_tenants or share.client in spared_clients:
-            return 0
-        more = min(count, share.bytes_movable - given.get(share.client, 0))
-        if more > 0:
-            given[share.client] = given.get(share.client, 0) + more
-        return more
-
-    for client in figures.attention.came_ahead:
-        if not left:
-            break
-        left -= ask(figures.shares[client], min(left, figures.shares[client].bytes_ahead))
-    for client in figures.attention.by_last_use():
-        if not left:
-            break
-        left -= ask(figures.shares[client], left)
-    spared_tenants |= {share.tenant for share in figures.ahead}
-    ahead, asked = (0, 0) if left or figures.recovering else (ahead, len(given))
-    for client in figures.attention.by_last_use():
-        if not ahead or len(given) >= asked + VICTIMS_AHEAD_MAX:
-            break
-        ahead -= ask(figures.shares[client], ahead)
-    if not figures.recovering:
-        given.update((share.client, share.bytes_movable) for share in figures.to_evict)
-    told: dict[ClientId, int] = {}
-    keeping = holding | {share.client for share in figures.ahead}
-    asked_before = (each.client for each in figures.owing if each.client not in keeping)
-    for client in {*given, *asked_before}:
-        share = figures.shares[client]
-        if share.silent or share.failed:
-            continue
-        budget = share.bytes_resident - given.get(client, 0)
-        more = budget - budgets.of(share)
-        if more < 0 or more >= STEP_BYTES or (more > 0 and client not in given):
-            told[client] = budget
-    return budgets.with_told(told), left
 
 
 def _budgets_are_raised(

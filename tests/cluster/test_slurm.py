@@ -38,6 +38,9 @@ print([limit.bytes_max, sum(stat[name] for name in names)])
 """
 """The limit of the job that the notebook is in, and how much counts there that is no file: the
 simulated device's own memory is files."""
+SERVER_JOB = "spawner-jupyterhub"
+"""As batchspawner names the job of a server."""
+SCRIPT_JOB = "job.sh"
 
 pytestmark = [
     pytest.mark.full,
@@ -170,9 +173,9 @@ def test_a_script_shares_as_notebooks_do(cluster: SlurmCluster, observed: Observ
     go_on = home / "go-on"
     program = [gpu_cells.setup(), gpu_cells.fill_and_check(5, 5.0, 4), gpu_cells.wait_for(go_on)]
     (home / "train.py").write_text("\n".join([*program, gpu_cells.fill_and_check(6, 5.0, 4)]))
-    (home / "job.sh").write_text(cluster.as_here(script).replace("python3", sys.executable))
+    (home / SCRIPT_JOB).write_text(cluster.as_here(script).replace("python3", sys.executable))
     env = {**cluster.device_env()}
-    cluster.run(["sbatch", "--nodelist=n1", "--output=out", "job.sh"], user="bob", env=env)
+    cluster.run(["sbatch", "--nodelist=n1", "--output=out", SCRIPT_JOB], user="bob", env=env)
 
     def tenant() -> list[dict[str, Any]]:
         return [t for t in cluster.tenants("n1") if t["kind"] == "run" and t["clients"]]
@@ -184,15 +187,16 @@ def test_a_script_shares_as_notebooks_do(cluster: SlurmCluster, observed: Observ
     observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 2)
     go_on.touch()
     cluster.await_that(lambda: not tenant(), "the script has ended")
-    cluster.await_that(lambda: not _jobs(cluster, "bob", "job.sh"), "the job has ended")
+    cluster.await_that(lambda: not _jobs(cluster, "bob", SCRIPT_JOB), "the job has ended")
     assert (home / "out").read_text() == ""
     assert cluster.machines["n1"].computing_overlaps() == []
 
 
-def _jobs(cluster: SlurmCluster, user: str, name: str = "") -> list[str]:
-    names = [f"--name={name}"] if name else []
-    command = ["squeue", "-h", "--states=PENDING,RUNNING", f"--user={user}", "-o", "%i", *names]
-    return cluster.run(command).stdout.split()
+def _jobs(cluster: SlurmCluster, user: str, name: str = SERVER_JOB) -> list[str]:
+    """By their names: a slurmctld that was killed takes a script that has just ended for one that
+    runs, until it has asked the node."""
+    command = ["squeue", "-h", "--states=PENDING,RUNNING", f"--user={user}", "-o", "%i"]
+    return cluster.run([*command, f"--name={name}"]).stdout.split()
 
 
 @pytest.mark.promise(

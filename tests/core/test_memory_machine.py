@@ -9,6 +9,7 @@ everybody answers, everybody who waits is served with all its memory back.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, MeasureDevice
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
+from jupyter_gpushare.core.space import victims
 from jupyter_gpushare.core.space.obstacles import obstacle
 
 from .model_client import ModelClient
@@ -30,7 +32,17 @@ RESERVE = 1000
 FOREIGN_MAX = 900
 """What strangers take before it is seen goes into the reserve, which may be lent by then."""
 
+PART_BYTES_MIN = 100
+"""Some of the notebooks park a third first."""
+
 some_bytes = st.sampled_from([1, 100, 1500, 4000, 7000, 9000])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_parts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(victims, "PART_BYTES_MIN", PART_BYTES_MIN)
+        yield
 
 
 class MemoryWorld(World):

@@ -847,4 +847,56 @@ MUTATIONS = [
         "if bytes_free is None or (has_space",
         "memory_of_others",
     ),
+    # ---- whose memory leaves the device ----------------------------------------------------------
+    Mutation(
+        "A third of each leaves first",
+        "space/victims",
+        "yield share, part - share.bytes_parked",
+        "yield share, None",
+        "space/victims",
+    ),
+    Mutation(
+        "What is parked already counts as a part of the third",
+        "space/victims",
+        "yield share, part - share.bytes_parked",
+        "yield share, part",
+        "space/victims",
+    ),
+    Mutation(
+        "Small memory leaves whole",
+        "space/victims",
+        "max(share.bytes_allocated // PART, PART_BYTES_MIN)",
+        "share.bytes_allocated // PART",
+        "space/victims",
+    ),
+    Mutation(
+        "Who has gone away parks all, and first",
+        "space/victims",
+        "figures.now_s - share.last_use_s >= AWAY_S",
+        "False",
+        "space/victims",
+    ),
+    Mutation(
+        "More than a third leaves where that is not enough",
+        "space/victims",
+        """    for share in recent:
+        yield share, None
+""",
+        "",
+        "space/victims",
+    ),
+    Mutation(
+        "Who waits is a victim last",
+        "space/victims",
+        "figures.tenants[share.tenant].state is TenantState.WAITING",
+        "False",
+        "space/victims",
+    ),
+    Mutation(
+        "The last one of those that wait is a victim first",
+        "space/victims",
+        "queued_at_s, reverse=True)",
+        "queued_at_s)",
+        "space/victims",
+    ),
 ]

@@ -1,0 +1,118 @@
+"""Whose memory leaves the device, and in which order (decision 0032).
+
+What came back ahead of a turn leaves first, since the host still has it. Then comes the memory of
+tenants that think, the least recently used first. One that has had a turn within the last minute
+parks a third of what it has at first, and more only where that is not enough of all of them: nobody
+knows which of them will be next, and a third is soon back. Who waits for a turn is last, whoever
+came last first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..ahead import STEP_BYTES
+from ..ids import ClientId, Seconds
+from ..ledger import Share
+from ..transitions import TenantState
+
+if TYPE_CHECKING:
+    from ..budgets import Budgets, Figures
+
+VICTIMS_AHEAD_MAX = 4
+"""So many park at a time for what comes back ahead: a report of anybody is looked at meanwhile, and
+a look costs as much as there are of them."""
+AWAY_S: Seconds = 60.0
+"""Who has used the device within this time may be back at any moment."""
+PART = 3
+"""Of what such a tenant's process has, so large a part leaves at first,"""
+PART_BYTES_MIN = 1 << 30
+"""or so much: it is back in some 20 ms."""
+
+
+@dataclass(slots=True)
+class _Asks:
+    """How much each client is to release, in the order in which they are asked."""
+
+    spared: Callable[[Share], bool]
+    given: dict[ClientId, int] = field(default_factory=dict)
+
+    def ask(self, share: Share, count: int, most: int | None = None) -> int:
+        """Answers with how many of these bytes the client will release. `most`: of its own."""
+        if self.spared(share):
+            return 0
+        most = share.bytes_movable if most is None else min(most, share.bytes_movable)
+        more = min(count, most - self.given.get(share.client, 0))
+        if more <= 0:
+            return 0
+        self.given[share.client] = self.given.get(share.client, 0) + more
+        return more
+
+
+def _in_order(figures: Figures) -> Iterator[tuple[Share, int | None]]:
+    """The clients that can release memory, and how much at most each one releases at that place."""
+    recent: list[Share] = []
+    queued: list[Share] = []
+    for client in figures.attention.by_last_use():
+        share = figures.shares[client]
+        if figures.tenants[share.tenant].state is TenantState.WAITING:
+            queued.append(share)
+        elif figures.now_s - share.last_use_s >= AWAY_S:
+            yield share, None
+        else:
+            recent.append(share)
+            part = max(share.bytes_allocated // PART, PART_BYTES_MIN)
+            yield share, part - share.bytes_parked
+    for share in recent:
+        yield share, None
+    queued.sort(key=lambda share: figures.tenants[share.tenant].queued_at_s, reverse=True)
+    for share in queued:
+        yield share, None
+
+
+def victims_are_asked(
+    figures: Figures, budgets: Budgets, missing: int, ahead: int
+) -> tuple[Budgets, int]:
+    """Clients without a turn park what is missing; a client that was asked for more than that is
+    told to stop. Answers also with what nobody can give. Who has the next turn is not asked to make
+    space for what comes back ahead."""
+    to_release = sum(each.bytes_wanted - each.bytes_released for each in figures.pending)
+    left = 0 if figures.recovering else max(0, missing, to_release)
+    holding = {share.client for share in figures.holding}
+    spared_tenants = {share.tenant for share in figures.holding}
+    spared_clients = {request.client for request in figures.pending}
+    asks = _Asks(lambda share: share.tenant in spared_tenants or share.client in spared_clients)
+    for client in figures.attention.came_ahead:
+        if not left:
+            break
+        share = figures.shares[client]
+        left -= asks.ask(share, min(left, share.bytes_ahead))
+    if left:
+        for share, most in _in_order(figures):
+            left -= asks.ask(share, left, most)
+            if not left:
+                break
+    spared_tenants |= {share.tenant for share in figures.ahead}
+    ahead, asked = (0, 0) if left or figures.recovering else (ahead, len(asks.given))
+    if ahead:
+        for share, most in _in_order(figures):
+            ahead -= asks.ask(share, ahead, most)
+            if not ahead or len(asks.given) >= asked + VICTIMS_AHEAD_MAX:
+                break
+    given = asks.given
+    if not figures.recovering:
+        given.update((share.client, share.bytes_movable) for share in figures.to_evict)
+    keeping = holding | {share.client for share in figures.ahead}
+    asked_before = (each.client for each in figures.owing if each.client not in keeping)
+    told: dict[ClientId, int] = {}
+    for client in {*given, *asked_before}:
+        share = figures.shares[client]
+        if share.silent or share.failed:
+            continue
+        budget = share.bytes_resident - given.get(client, 0)
+        more = budget - budgets.of(share)
+        if more < 0 or more >= STEP_BYTES or (more > 0 and client not in given):
+            told[client] = budget
+    return budgets.with_told(told), left

@@ -1,0 +1,108 @@
+"""Whose memory leaves the device, and in which order, told event by event."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core.ids import ClientId
+from jupyter_gpushare.core.space import victims
+
+from ..memory_desk import USABLE, MemoryDesk
+
+SMALL = 100
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(victims, "PART_BYTES_MIN", SMALL)
+
+
+def desk_with(*held: int) -> tuple[MemoryDesk, list[ClientId]]:
+    """Idle tenants with so much memory each, the least recently used first."""
+    desk = MemoryDesk()
+    return desk, [desk.with_memory(f"t{number}", count) for number, count in enumerate(held)]
+
+
+def with_a_need(desk: MemoryDesk, short: int) -> ClientId:
+    """A tenant that has the turn and lacks so many bytes beyond those that are free."""
+    client = desk.client("newcomer")
+    desk.ask(client, after_s=0.01)
+    resident = sum(has["allocated"] - has["parked"] for has in desk.has.values())
+    desk.need(client, USABLE - resident + short)
+    return client
+
+
+def budgets(desk: MemoryDesk, clients: list[ClientId]) -> list[int]:
+    return [desk.budget(client) for client in clients]
+
+
+@pytest.mark.promise(
+    "accounts",
+    "Of a notebook that was used within the last minute, a third leaves at first: the least "
+    "recently used first, and more only where a third of each is not enough",
+)
+def test_a_third_of_each_leaves_first() -> None:
+    desk, idle = desk_with(1500, 1500, 3000)
+    with_a_need(desk, 700)
+    assert budgets(desk, idle) == [1000, 1300, 3000]
+
+
+@pytest.mark.promise("Of a notebook that was used within the last minute...")
+def test_more_where_a_third_of_each_is_not_enough() -> None:
+    desk, idle = desk_with(1500, 1500, 3000)
+    with_a_need(desk, 2500)
+    assert budgets(desk, idle) == [500, 1000, 2000]
+
+
+@pytest.mark.promise("Of a notebook that was used within the last minute...")
+def test_what_is_parked_already_counts() -> None:
+    """The third is one of all that the notebook has, not one of what is left."""
+    desk, idle = desk_with(1500, 1500, 3000)
+    newcomer = with_a_need(desk, 500)
+    desk.park(idle[0])
+    assert budgets(desk, idle) == [1000, 1500, 3000]
+    desk.report(newcomer, allocated=desk.budget(newcomer))
+    desk.need(newcomer, 100)
+    assert budgets(desk, idle) == [1000, 1400, 3000]
+
+
+@pytest.mark.promise("Of a notebook that was used within the last minute...")
+def test_small_memory_leaves_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is back in a moment, and fewer have something to bring back."""
+    monkeypatch.setattr(victims, "PART_BYTES_MIN", 1000)
+    desk, idle = desk_with(900, 1500, 3000)
+    with_a_need(desk, 1100)
+    assert budgets(desk, idle) == [0, 1300, 3000]
+
+
+@pytest.mark.promise(
+    "accounts", "The memory of a notebook that nobody has used for a minute leaves whole, and first"
+)
+@pytest.mark.parametrize("idle_s", [victims.AWAY_S - 1, victims.AWAY_S + 1])
+def test_who_has_gone_away_parks_all(idle_s: float) -> None:
+    desk, idle = desk_with(1500, 1500)
+    desk.ask(idle[1], after_s=idle_s)
+    desk.drop(idle[1])
+    with_a_need(desk, 1000)
+    is_away = idle_s > victims.AWAY_S
+    assert budgets(desk, idle) == ([500, 1500] if is_away else [1000, 1000])
+
+
+@pytest.mark.promise(
+    "accounts",
+    "A notebook that waits for its turn keeps its memory on the device as long as that of others "
+    "is enough; of those that wait, the last one's leaves first",
+)
+def test_who_waits_is_last() -> None:
+    """`t0` and `t1` wait, in this order, and `t2` thinks; the turn needs more and more."""
+    desk, clients = desk_with(1500, 1500, 1500)
+    holder = with_a_need(desk, 0)
+    desk.report(holder, allocated=desk.budget(holder))
+    for client in clients[:2]:
+        desk.ask(client, after_s=0.01)
+    desk.need(holder, 600)
+    assert budgets(desk, clients) == [1500, 1500, 900]
+    desk.need(holder, 1900)
+    assert budgets(desk, clients) == [1500, 1100, 0]
+    desk.need(holder, 3100)
+    assert budgets(desk, clients) == [1400, 0, 0]
