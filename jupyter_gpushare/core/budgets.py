@@ -25,7 +25,7 @@ from .ahead import STEP_BYTES, free_goes_ahead, less_goes_ahead, slack_goes_ahea
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Attention, Share, SpaceRequest
 from .records import Tenant
-from .space.victims import victims_are_asked
+from .space.victims import bytes_for_one_other, victims_are_asked
 
 SLACK_BYTES_MAX = 256 << 20
 """The most that a client may have beyond what it uses, where others could use it."""
@@ -120,8 +120,11 @@ class Figures:
         return max(share.bytes_resident, wanted) + slack
 
     def hint_bytes_for(self, share: Share) -> int:
-        """How much of the share would have to leave if everybody else came back."""
-        return max(0, min(share.bytes_allocated - share.bytes_fixed, self.bytes_beyond))
+        """For how much of it host memory is worth being ready."""
+        if self.bytes_beyond <= 0:
+            return 0
+        bytes_allocated = self.bytes_usable + self.bytes_beyond
+        return bytes_for_one_other(share, bytes_allocated, self.bytes_beyond)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,7 @@ class BudgetChange:
     usable_bytes: int
     """The most that its tenant could have."""
     park_hint_bytes: int
-    """How much of its memory would have to leave if everybody else came back."""
+    """How much of its memory would have to leave if one other came back."""
     refused: bool = False
 
 

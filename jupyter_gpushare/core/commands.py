@@ -130,7 +130,7 @@ class TellBudget(Command):
     be met, 0 for none.
 
     `usable_bytes`: what its tenant could have at most. `park_hint_bytes`: what of its memory would
-    have to leave if everybody else came back."""
+    have to leave if one other came back with all that it has."""
 
     client: ClientId
     device: DeviceId

@@ -568,9 +568,9 @@ class MemoryBudget(Message):
     """What the client may have on the device now, all kinds of memory together. Sent before the
     grant that it goes with. After TurnDropped the budget is what the client has there at that
     moment, without a word. usable_bytes: what its tenant could have at most if all others parked
-    all they can. park_hint_bytes: how much of its memory would have to leave if the others came
-    back; the client prepares host memory for it. refused_need: the number of the need that cannot
-    be met, which is out of memory; 0: none.
+    all they can. park_hint_bytes: how much of its memory would have to leave, with what is parked
+    already, if one other came back with all that it has; the client prepares host memory for it.
+    refused_need: the number of the need that cannot be met, which is out of memory; 0: none.
     """
 
     TYPE: ClassVar[int] = 76

@@ -851,15 +851,15 @@ MUTATIONS = [
     Mutation(
         "A third of each leaves first",
         "space/victims",
-        "yield share, part - share.bytes_parked",
+        "yield share, part_bytes(share) - share.bytes_parked",
         "yield share, None",
         "space/victims",
     ),
     Mutation(
         "What is parked already counts as a part of the third",
         "space/victims",
-        "yield share, part - share.bytes_parked",
-        "yield share, part",
+        "yield share, part_bytes(share) - share.bytes_parked",
+        "yield share, part_bytes(share)",
         "space/victims",
     ),
     Mutation(
@@ -867,6 +867,20 @@ MUTATIONS = [
         "space/victims",
         "max(share.bytes_allocated // PART, PART_BYTES_MIN)",
         "share.bytes_allocated // PART",
+        "space/victims",
+    ),
+    Mutation(
+        "Host memory is made ready for what leaves at first",
+        "space/victims",
+        "bytes_beyond, max(part_bytes(share), bytes_beyond - parts)",
+        "bytes_beyond",
+        "space/victims",
+    ),
+    Mutation(
+        "Host memory is made ready for more where the parts of others are not enough",
+        "space/victims",
+        "max(part_bytes(share), bytes_beyond - parts)",
+        "part_bytes(share)",
         "space/victims",
     ),
     Mutation(

@@ -51,6 +51,20 @@ class _Asks:
         return more
 
 
+def part_bytes(share: Share) -> int:
+    """How much leaves at first of a client that has just been used."""
+    return max(share.bytes_allocated // PART, PART_BYTES_MIN)
+
+
+def bytes_for_one_other(share: Share, bytes_allocated: int, bytes_beyond: int) -> int:
+    """How much of the client's memory would have to leave if one other came back with all that it
+    has, and the rest parked their parts. All clients together have allocated `bytes_allocated`, so
+    much more than is usable. The other one is taken for one of the same size."""
+    parts = max(0, bytes_allocated - 2 * share.bytes_allocated) // PART
+    movable = share.bytes_allocated - share.bytes_fixed
+    return max(0, min(movable, bytes_beyond, max(part_bytes(share), bytes_beyond - parts)))
+
+
 def _in_order(figures: Figures) -> Iterator[tuple[Share, int | None]]:
     """The clients that can release memory, and how much at most each one releases at that place."""
     recent: list[Share] = []
@@ -63,8 +77,7 @@ def _in_order(figures: Figures) -> Iterator[tuple[Share, int | None]]:
             yield share, None
         else:
             recent.append(share)
-            part = max(share.bytes_allocated // PART, PART_BYTES_MIN)
-            yield share, part - share.bytes_parked
+            yield share, part_bytes(share) - share.bytes_parked
     for share in recent:
         yield share, None
     queued.sort(key=lambda share: figures.tenants[share.tenant].queued_at_s, reverse=True)

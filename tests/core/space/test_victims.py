@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core.ids import ClientId
+from jupyter_gpushare.core.ids import ClientId, TenantId
+from jupyter_gpushare.core.ledger import Attention, Share, Totals
 from jupyter_gpushare.core.space import victims
 
 from ..memory_desk import USABLE, MemoryDesk
@@ -106,3 +107,24 @@ def test_who_waits_is_last() -> None:
     assert budgets(desk, clients) == [1500, 1100, 0]
     desk.need(holder, 3100)
     assert budgets(desk, clients) == [1400, 0, 0]
+
+
+@pytest.mark.promise(
+    "accounts",
+    "For a third of what a notebook has, host memory is made ready ahead of need, and for more only "
+    "where a third of each of the others is not enough",
+)
+@pytest.mark.parametrize(
+    ("held", "ready"),
+    [
+        ([2400] * 4, 1000),  # 2600 beyond what there is: two others give 800 each
+        ([1500] * 6, 500),  # 2000 beyond: four others give 500 each
+        ([5000] * 2, 3000),  # there is no third one
+        ([7500], 500),  # its own is too much already
+        ([1000] * 2, 0),  # all of it fits
+    ],
+)
+def test_how_much_host_memory_is_made_ready(held: list[int], ready: int) -> None:
+    share = Share(ClientId(1), TenantId("t"), Totals(), Attention(), bytes_allocated=held[0])
+    allocated = sum(held)
+    assert victims.bytes_for_one_other(share, allocated, allocated - USABLE) == ready
