@@ -138,8 +138,15 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
     return MOVER_HOST_DONE;
 }
 
+/* When it is over, one more look follows: at the last one it may not have been. */
+static uint64_t short_pause_ns(void) {
+    if (clock_now_ns() < host.short_until_ns) return SHORT_NS;
+    host.short_until_ns = 0;
+    return 1;
+}
+
 uint64_t mover_host_pause_ns(enum mover_goal goal) {
-    if (goal == MOVER_PARK && clock_now_ns() < host.short_until_ns) return SHORT_NS;
+    if (goal == MOVER_PARK && host.short_until_ns > 0) return short_pause_ns();
     /* Others may have become short of host memory meanwhile. */
     if (goal == MOVER_RESTORE && !chunks_all_confirmed()) return RESTORE_LOOK_NS;
     if (spare_bytes() > 0 && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES) return LITTLE_NS;

@@ -13,6 +13,7 @@ from jupyter_gpushare.protocol.messages import (
     HostMemoryReported,
     MemoryReported,
     RequestWithdrawn,
+    RoomAnswered,
     TurnDropped,
 )
 from tests.hook.runtime.described import described
@@ -308,6 +309,36 @@ def test_who_was_short_of_host_memory_once_sleeps_again(
     before = times_slept(memory.shell.pid)
     time.sleep(1)
     assert times_slept(memory.shell.pid) - before < 10
+
+
+@pytest.mark.promise("Host memory is never taken beyond...")
+def test_a_look_that_takes_long_is_not_the_last_one(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """While nothing is to be had, a word of the scheduler's wakes the mover. When its look at the
+    host has ended, the moment for the next try is over: it tries then, and does not sleep for ever.
+    """
+    memory = open_memory_shell(start, scheduler.accept, env=group.env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.fill(0, SEGMENT)
+    memory.take_turn()
+    group.leave(0)
+    memory.budget(0)
+    memory.client.expect_memory(lambda report: report.bytes_host_room == 0)
+    time.sleep(2.2)  # until the agent looks once a second: the mover does not read what it has read
+    group.look_takes(0.1)
+    looks = group.looks() + 2
+    while group.looks() < looks:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    memory.client.send(RoomAnswered(device=memory.device, request=0, made=False))
+    looks += 5
+    wait_until(lambda: group.looks() >= looks)
+    group.look_takes(0)
+    group.leave(4 * SEGMENT)
+    memory.client.expect_memory(lambda report: report.bytes_parked == SEGMENT)
 
 
 def times_slept(pid: int) -> int:
