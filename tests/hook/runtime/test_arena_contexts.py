@@ -109,3 +109,11 @@ def test_a_segment_that_was_begun_is_counted_when_the_one_before_it_is_refused(
     """Its context has just ended. What is begun is seen, and goes back as a whole."""
     answer = subprocess.check_output([alone(program, headers), "refused"], text=True)
     assert answer.split() == [str(64 << 20), "0"]
+
+
+def test_a_segment_is_sized_by_a_look_at_the_next_chunks_alone(
+    program: Callable[..., Path], headers: Path
+) -> None:
+    """However many there are: else a first park took the longer for each segment."""
+    answer = subprocess.check_output([alone(program, headers), "looked"], text=True)
+    assert int(answer) <= 10
