@@ -248,20 +248,20 @@ uint64_t host_arena_unpinned(void) {
     return bytes;
 }
 
-static struct need need_beside(uint64_t row_bytes, uint64_t chunk_bytes);
+static struct need need_beside(uint64_t row_bytes, int device, uint64_t chunk_bytes);
 static bool give_way(uint64_t bytes);
 
 /* Pages of the next segment are made while the driver registers this one. Where little is left, it
  * is not known yet how large that has to be. */
-static void begin_after(const struct segment *segment, uint64_t left_bytes) {
-    struct need need = need_beside(segment->bytes, 0);
+static void begin_after(const struct segment *segment, int device, uint64_t left_bytes) {
+    struct need need = need_beside(segment->bytes, device, 0);
     need.first_bytes = need.bytes;
     if (need.bytes > 0) begin_upcoming(need, left_bytes + HOST_ARENA_SEGMENT_BYTES);
 }
 
-bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
+bool host_arena_prepare(uint64_t bytes, int device, uint64_t chunk_bytes, uint64_t left_bytes) {
     const uint64_t began_ns = clock_now_ns();
-    struct need need = need_beside(0, chunk_bytes);
+    struct need need = need_beside(0, device, chunk_bytes);
     if (need.bytes == 0) need = (struct need){HOST_ARENA_SEGMENT_BYTES, HOST_ARENA_SEGMENT_BYTES};
     if (host_arena_free() >= bytes) return false;
     if (!begin_upcoming(need, left_bytes) &&
@@ -269,7 +269,7 @@ bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_byte
         return false;
     struct segment segment = end_upcoming();
     if (segment.base == NULL) return false;
-    if (host_arena_free() + segment.bytes < bytes) begin_after(&segment, left_bytes);
+    if (host_arena_free() + segment.bytes < bytes) begin_after(&segment, device, left_bytes);
     const enum registering answer = register_segment(&segment);
     segment.is_unpinned = answer == REGISTERED_REFUSED;
     if ((answer == REGISTERED || segment.is_unpinned) && add_segment(segment)) {
@@ -498,22 +498,22 @@ static bool lay_to_need(const struct chunk *chunk, void *argument) {
     return true;
 }
 
-static void lay_all(struct laying *laying, bool (*lay_one)(const struct chunk *, void *)) {
-    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
-        if (chunks_sums_of(device).bytes_movable == 0) continue;
-        laying->has_ended |= !chunks_visit_leaving(device, lay_one, laying);
-    }
+/* Those of one device; -1: of all. */
+static void lay_all(struct laying *laying, int of, bool (*lay_one)(const struct chunk *, void *)) {
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
+        if (of < 0 || of == device)
+            laying->has_ended |= !chunks_visit_leaving(device, lay_one, laying);
 }
 
 /* With a row of so many bytes beside those that there are; from a chunk of so many on (0: from the
  * first that finds no row). */
-static struct need need_beside(uint64_t row_bytes, uint64_t chunk_bytes) {
+static struct need need_beside(uint64_t row_bytes, int device, uint64_t chunk_bytes) {
     struct laying laying = {.awaited_bytes = chunk_bytes};
     lock_take(LOCK_MEMORY);
     count_rows(&laying);
     lock_release(LOCK_MEMORY);
     laying.rows[row_bytes / CHUNK_GRANULE]++;
-    lay_all(&laying, lay_to_need);
+    lay_all(&laying, device, lay_to_need);
     const bool is_known = laying.need.bytes > 0 || chunk_bytes == 0;
     return is_known ? laying.need : (struct need){chunk_bytes, chunk_bytes};
 }
@@ -539,7 +539,7 @@ uint64_t host_arena_room(void) {
     lock_release(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         back_bytes += chunks_sums_of(device).bytes_back;
-    lay_all(&laying, lay);
+    lay_all(&laying, -1, lay);
     /* More than there is, where managed memory has its pages already. */
     const bool is_all = !laying.has_ended && bytes > laying.laid_bytes;
     return back_bytes + (is_all ? bytes : laying.laid_bytes);

@@ -19,12 +19,14 @@
 
 static struct {
     uint64_t wanted_bytes, chunk_bytes;
+    int device;              /* that wants them */
     bool is_lacking;         /* not to be had, and not told yet */
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
 } host;
 
-void mover_host_want(uint64_t chunk_bytes, uint64_t bytes) {
+void mover_host_want(int device, uint64_t chunk_bytes, uint64_t bytes) {
+    host.device = device;
     host.chunk_bytes = chunk_bytes;
     host.wanted_bytes = bytes > chunk_bytes ? bytes : chunk_bytes;
 }
@@ -82,7 +84,7 @@ static enum mover_host_answer make_what_is_wanted(void) {
     const uint64_t ready_bytes = host_arena_free() + host.wanted_bytes;
     host.wanted_bytes = 0;
     host.short_until_ns = 0;
-    if (use_some_context() && host_arena_prepare(ready_bytes, host.chunk_bytes, 0))
+    if (use_some_context() && host_arena_prepare(ready_bytes, host.device, host.chunk_bytes, 0))
         return MOVER_HOST_MORE;
     return note_lack();
 }
@@ -126,7 +128,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
         case SWAP_HOST_PREPARE:
             /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
             if (goal != MOVER_REST || !use_some_context()) return MOVER_HOST_DONE;
-            return host_arena_prepare(swap_host_wanted(&view), 0, SWAP_HOST_LEFT_BYTES)
+            return host_arena_prepare(swap_host_wanted(&view), -1, 0, SWAP_HOST_LEFT_BYTES)
                        ? MOVER_HOST_MORE
                        : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:

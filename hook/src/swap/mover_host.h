@@ -6,8 +6,9 @@
 
 #define MOVER_HOST_NEVER UINT64_MAX
 
-/* A chunk found no host memory ready: for it and those behind it so much is wanted. */
-void mover_host_want(uint64_t chunk_bytes, uint64_t bytes);
+/* A chunk of this device found no host memory ready: for it and those behind it so much is wanted.
+ */
+void mover_host_want(int device, uint64_t chunk_bytes, uint64_t bytes);
 /* One that needs none of ours found that the system has none. */
 void mover_host_lacks(void);
 /* It is wanted, or was not to be had a moment ago. */

@@ -136,7 +136,7 @@ uint64_t managed_room_bytes(const struct chunk *chunk) {
 }
 
 static int generations(void) {
-    if (!host_arena_prepare(CHUNK_GRANULE, CHUNK_GRANULE, 0)) return 1;
+    if (!host_arena_prepare(CHUNK_GRANULE, 0, CHUNK_GRANULE, 0)) return 1;
     use();
     host_arena_forget_context(OLDER);
     use();
@@ -149,7 +149,7 @@ static int generations(void) {
 static int refused(void) {
     answer = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     chunks = 4;
-    if (host_arena_prepare(4 * HOST_ARENA_SEGMENT_BYTES, CHUNK_BYTES_MAX, 0)) return 1;
+    if (host_arena_prepare(4 * HOST_ARENA_SEGMENT_BYTES, 0, CHUNK_BYTES_MAX, 0)) return 1;
     printf("%llu\n", (unsigned long long)host_arena_begun());
     host_arena_trim(0, true);
     printf("%zu\n", mapped_bytes);
@@ -158,7 +158,7 @@ static int refused(void) {
 
 static int looked(void) {
     chunks = 100000;
-    if (!host_arena_prepare(4 * HOST_ARENA_SEGMENT_BYTES, CHUNK_BYTES_MAX, 0)) return 1;
+    if (!host_arena_prepare(4 * HOST_ARENA_SEGMENT_BYTES, 0, CHUNK_BYTES_MAX, 0)) return 1;
     printf("%d\n", looks);
     return 0;
 }

@@ -291,6 +291,34 @@ def test_a_device_whose_chunks_find_no_host_memory_holds_up_no_other(
         process.end()
 
 
+@pytest.mark.promise("Host memory is made ready ahead...")
+def test_what_one_device_parks_takes_no_host_memory_for_another_one(
+    tmp_path: Path, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Chunks of 20 MiB stay on the first device, such of 64 MiB leave the second one."""
+    machine = SimulatedMachine(tmp_path / "two", devices=2)
+    process = program_of(tmp_path, scheduler, machine, "", **group.env)
+    both = TwoDevices(process, scheduler)
+    try:
+        both.say(
+            f"b = alloc({4 * SEGMENT}); on(CONTEXT); a = [alloc({20 << 20}) for _ in range(9)]"
+        )
+        both.say(f"f = fill(a[0], 7, {20 << 20}); on(OTHER)")
+        both.say(f"print('f', f, fill(b, 8, {4 * SEGMENT}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("f") == "0 0"
+        both.drop()
+        group.leave(20 * SEGMENT)
+        both.budgets(UNLIMITED, 0)
+        both.expect_parked(lambda parked: parked == [0, 4 * SEGMENT])
+        assert group.taken()[1] == 4 * SEGMENT
+        both.say(f"print('words', words(b, {4 * SEGMENT}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("words") == "[8]"
+    finally:
+        process.end()
+
+
 def test_who_was_short_of_host_memory_once_sleeps_again(
     start: Start, scheduler: FakeScheduler, group: Group
 ) -> None:
