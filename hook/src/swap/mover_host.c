@@ -23,6 +23,7 @@ static struct {
     bool is_lacking;         /* not to be had, and not told yet */
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
+    bool has_excess; /* at the last look */
 } host;
 
 void mover_host_want(int device, uint64_t chunk_bytes, uint64_t bytes) {
@@ -58,7 +59,8 @@ bool mover_host_is_tight(void) {
 
 void mover_host_goal_changed(void) {
     host.short_until_ns = 0;
-    host.excess_since_ns = clock_now_ns(); /* what a restore left free may be needed again soon */
+    /* What a restore left free may be needed again soon; what was free before it was not needed. */
+    if (!host.has_excess) host.excess_since_ns = clock_now_ns();
 }
 
 /* Registering needs a context, and ends with it: the one whose memory is to be parked, where
@@ -99,8 +101,8 @@ static struct swap_host_view view_now(void) {
         .is_short = host_arena_is_short(),
     };
     const uint64_t now_ns = clock_now_ns();
-    if (view.free_bytes < swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES)
-        host.excess_since_ns = now_ns;
+    host.has_excess = view.free_bytes >= swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES;
+    if (!host.has_excess) host.excess_since_ns = now_ns;
     view.excess_ms = (now_ns - host.excess_since_ns) / 1000000;
     return view;
 }

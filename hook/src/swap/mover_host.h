@@ -15,7 +15,8 @@ void mover_host_lacks(void);
 bool mover_host_is_short(void);
 /* Host copies of what is back may keep others from making room for the rest. */
 bool mover_host_is_tight(void);
-/* Tries again what was not to be had, and counts anew for how long there has been too much. */
+/* Tries again what was not to be had, and counts anew for how long there has been too much, if
+ * there was not before. */
 void mover_host_goal_changed(void);
 
 enum mover_host_answer {
