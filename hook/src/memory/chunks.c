@@ -378,12 +378,13 @@ bool chunks_all_confirmed(void) {
     return chunks_all_confirmed_locked();
 }
 
-void chunks_visit_leaving(int device, void (*look)(const struct chunk *chunk, void *argument),
+bool chunks_visit_leaving(int device, bool (*look)(const struct chunk *chunk, void *argument),
                           void *argument) {
     const struct chunk *chunk;
     HOLD(LOCK_MEMORY);
     TAILQ_FOREACH(chunk, &devices[device].to_leave, next)
-    look(chunk, argument);
+    if (!look(chunk, argument)) break;
+    return chunk == NULL;
 }
 
 void chunks_after_fork(void) {

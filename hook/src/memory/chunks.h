@@ -145,8 +145,8 @@ bool chunks_all_confirmed(void);
 bool chunks_all_confirmed_locked(void);
 
 /* Calls `look` for each chunk of the device that could leave now, in the order in which they would,
- * under the lock. */
-void chunks_visit_leaving(int device, void (*look)(const struct chunk *chunk, void *argument),
+ * until it answers false; under the lock. Whether it never did. */
+bool chunks_visit_leaving(int device, bool (*look)(const struct chunk *chunk, void *argument),
                           void *argument);
 
 /* The process ends, and the mover with it: nobody waits for a claim any more. */

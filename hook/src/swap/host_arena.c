@@ -107,25 +107,6 @@ bool host_arena_is_short(void) {
 /* ---- segments ---------------------------------------------------------------------------------
  */
 
-/* Addresses on the border of a huge page; nothing is taken from the system yet. */
-static char *map_segment(uint64_t segment_bytes) {
-    const size_t bytes = segment_bytes + CHUNK_GRANULE;
-    char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) return NULL;
-    char *base = mapped + (CHUNK_GRANULE - (uintptr_t)mapped % CHUNK_GRANULE) % CHUNK_GRANULE;
-    if (base > mapped) munmap(mapped, (size_t)(base - mapped));
-    char *end = base + segment_bytes;
-    if (mapped + bytes > end) munmap(end, (size_t)(mapped + bytes - end));
-    madvise(base, segment_bytes, MADV_HUGEPAGE);
-    /* A child must have no copy: the device writes to these very pages. */
-    if (madvise(base, segment_bytes, MADV_DONTFORK) != 0) {
-        munmap(base, segment_bytes);
-        return NULL;
-    }
-    madvise(base, segment_bytes, MADV_DONTDUMP);
-    return base;
-}
-
 static void note_refusal(const char *what) {
     lock_take(LOCK_MEMORY);
     if (upcoming == NULL) upcoming_bytes = 0;
@@ -159,7 +140,7 @@ static bool begin_upcoming(struct need need, uint64_t left_bytes) {
     upcoming_bytes = has_room ? bytes : 0;
     lock_release(LOCK_MEMORY);
     if (!has_room) return false;
-    upcoming = map_segment(bytes);
+    upcoming = prefault_map(bytes);
     if (upcoming == NULL) {
         note_refusal("no address range");
         return false;
@@ -267,24 +248,28 @@ uint64_t host_arena_unpinned(void) {
     return bytes;
 }
 
-static struct need need_beside(uint64_t row_bytes, uint64_t chunk_bytes);
+static struct need need_beside(uint64_t row_bytes, int device, uint64_t chunk_bytes);
+static bool give_way(uint64_t bytes);
 
 /* Pages of the next segment are made while the driver registers this one. Where little is left, it
  * is not known yet how large that has to be. */
-static void begin_after(const struct segment *segment, uint64_t left_bytes) {
-    struct need need = need_beside(segment->bytes, 0);
+static void begin_after(const struct segment *segment, int device, uint64_t left_bytes) {
+    struct need need = need_beside(segment->bytes, device, 0);
     need.first_bytes = need.bytes;
     if (need.bytes > 0) begin_upcoming(need, left_bytes + HOST_ARENA_SEGMENT_BYTES);
 }
 
-bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
+bool host_arena_prepare(uint64_t bytes, int device, uint64_t chunk_bytes, uint64_t left_bytes) {
     const uint64_t began_ns = clock_now_ns();
-    struct need need = need_beside(0, chunk_bytes);
+    struct need need = need_beside(0, device, chunk_bytes);
     if (need.bytes == 0) need = (struct need){HOST_ARENA_SEGMENT_BYTES, HOST_ARENA_SEGMENT_BYTES};
-    if (host_arena_free() >= bytes || !begin_upcoming(need, left_bytes)) return false;
+    if (host_arena_free() >= bytes) return false;
+    if (!begin_upcoming(need, left_bytes) &&
+        !(give_way(chunk_bytes) && begin_upcoming(need, left_bytes)))
+        return false;
     struct segment segment = end_upcoming();
     if (segment.base == NULL) return false;
-    if (host_arena_free() + segment.bytes < bytes) begin_after(&segment, left_bytes);
+    if (host_arena_free() + segment.bytes < bytes) begin_after(&segment, device, left_bytes);
     const enum registering answer = register_segment(&segment);
     segment.is_unpinned = answer == REGISTERED_REFUSED;
     if ((answer == REGISTERED || segment.is_unpinned) && add_segment(segment)) {
@@ -425,10 +410,10 @@ void host_arena_give(void *host, uint64_t bytes) {
 /* Free rows by their length, and what of the memory that may leave has been laid into them. */
 struct laying {
     uint64_t rows[GRANULES_PER_SEGMENT + 1];
-    uint64_t further_bytes; /* that can be had of the system */
+    uint64_t segments[GRANULES_PER_SEGMENT + 1]; /* of those, what are whole segments */
+    uint64_t further_bytes;                      /* that can be had of the system */
     uint64_t laid_bytes;
-    bool ends;      /* a chunk found none: those behind it wait for it */
-    bool has_ended; /* so it was on some device */
+    bool has_ended; /* on some device a chunk found none: those behind it wait for it */
     struct need need;
     uint64_t awaited_bytes; /* the need begins with a chunk of so many; 0: with any, or it did */
     bool is_full;           /* no more go into one segment */
@@ -436,10 +421,14 @@ struct laying {
 
 static void count_rows(struct laying *laying) {
     uint32_t length;
-    for (size_t i = 0; i < segments_used; i++)
-        for (uint32_t at = 0; (length = next_row(segments[i].taken, &at)) > 0; at += length)
+    for (size_t i = 0; i < segments_used; i++) {
+        const struct segment *segment = &segments[i];
+        for (uint32_t at = 0; (length = next_row(segment->taken, &at)) > 0; at += length)
             laying->rows[length]++;
+        laying->segments[segment->bytes / CHUNK_GRANULE] += segment->taken == beyond(segment);
+    }
     laying->rows[upcoming_bytes / CHUNK_GRANULE] += upcoming_bytes > 0;
+    laying->segments[upcoming_bytes / CHUNK_GRANULE] += upcoming_bytes > 0;
     laying->further_bytes = further_bytes();
 }
 
@@ -461,57 +450,84 @@ static bool lay_in_row(struct laying *laying, uint64_t bytes) {
     const uint64_t length = shortest_of(laying, granules);
     if (length > GRANULES_PER_SEGMENT) return false;
     laying->rows[length]--;
+    laying->segments[length] -= laying->segments[length] > 0;
     laying->rows[length - granules]++;
     return true;
 }
 
-/* Chunks fill a segment that is made for them. */
-static bool lay_anywhere(struct laying *laying, uint64_t bytes) {
-    return lay_in_row(laying, bytes) || take_from_system(laying, bytes);
+/* As give_way would. */
+static bool lay_in_given(struct laying *laying, uint64_t bytes) {
+    struct laying given = *laying;
+    for (uint64_t length = 1; length <= GRANULES_PER_SEGMENT; length++) {
+        given.further_bytes += given.segments[length] * length * CHUNK_GRANULE;
+        given.rows[length] -= given.segments[length];
+        given.segments[length] = 0;
+    }
+    const bool has_them = take_from_system(&given, bytes);
+    if (has_them) *laying = given;
+    return has_them;
 }
 
-static void lay(const struct chunk *chunk, void *argument) {
+/* Chunks fill a segment that is made for them. */
+static bool lay_anywhere(struct laying *laying, uint64_t bytes) {
+    return lay_in_row(laying, bytes) || take_from_system(laying, bytes) ||
+           lay_in_given(laying, bytes);
+}
+
+static bool lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
-    if (laying->ends) return;
-    laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, managed_room_bytes(chunk))
-                                          : !lay_anywhere(laying, chunk->bytes);
-    if (!laying->ends) laying->laid_bytes += chunk->bytes;
+    const bool is_laid = chunk->managed_at != 0
+                             ? take_from_system(laying, managed_room_bytes(chunk))
+                             : lay_anywhere(laying, chunk->bytes);
+    if (is_laid) laying->laid_bytes += chunk->bytes;
+    return is_laid;
 }
 
 /* Among the rows that there are, or to the need; what is managed needs none. */
-static void lay_to_need(const struct chunk *chunk, void *argument) {
+static bool lay_to_need(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     struct need *need = &laying->need;
-    if (laying->is_full || chunk->managed_at != 0) return;
-    if (laying->awaited_bytes > 0 && chunk->bytes != laying->awaited_bytes) return;
-    if (lay_in_row(laying, chunk->bytes)) return;
+    if (chunk->managed_at != 0) return !laying->is_full;
+    if (laying->awaited_bytes > 0 && chunk->bytes != laying->awaited_bytes) return true;
+    if (lay_in_row(laying, chunk->bytes)) return true;
     laying->awaited_bytes = 0;
-    laying->is_full = need->bytes + chunk->bytes > HOST_ARENA_SEGMENT_BYTES;
-    if (laying->is_full) return;
+    laying->is_full |= need->bytes + chunk->bytes > HOST_ARENA_SEGMENT_BYTES;
+    if (laying->is_full) return false;
     if (need->first_bytes == 0) need->first_bytes = chunk->bytes;
     need->bytes += chunk->bytes;
+    return true;
 }
 
-static void lay_all(struct laying *laying, void (*lay_one)(const struct chunk *, void *)) {
-    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
-        if (chunks_sums_of(device).bytes_movable == 0) continue;
-        laying->ends = false;
-        chunks_visit_leaving(device, lay_one, laying);
-        laying->has_ended = laying->has_ended || laying->ends;
-    }
+/* Those of one device; -1: of all. */
+static void lay_all(struct laying *laying, int of, bool (*lay_one)(const struct chunk *, void *)) {
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
+        if (of < 0 || of == device)
+            laying->has_ended |= !chunks_visit_leaving(device, lay_one, laying);
 }
 
 /* With a row of so many bytes beside those that there are; from a chunk of so many on (0: from the
  * first that finds no row). */
-static struct need need_beside(uint64_t row_bytes, uint64_t chunk_bytes) {
+static struct need need_beside(uint64_t row_bytes, int device, uint64_t chunk_bytes) {
     struct laying laying = {.awaited_bytes = chunk_bytes};
     lock_take(LOCK_MEMORY);
     count_rows(&laying);
     lock_release(LOCK_MEMORY);
     laying.rows[row_bytes / CHUNK_GRANULE]++;
-    lay_all(&laying, lay_to_need);
+    lay_all(&laying, device, lay_to_need);
     const bool is_known = laying.need.bytes > 0 || chunk_bytes == 0;
     return is_known ? laying.need : (struct need){chunk_bytes, chunk_bytes};
+}
+
+/* All that is free is too small for a chunk that has to leave: it goes back where the system has
+ * room for the chunk then. */
+static bool give_way(uint64_t bytes) {
+    struct laying laying = {0};
+    lock_take(LOCK_MEMORY);
+    count_rows(&laying);
+    lock_release(LOCK_MEMORY);
+    const bool helps = !take_from_system(&laying, bytes) && lay_in_given(&laying, bytes);
+    if (helps) host_arena_trim(0, true);
+    return helps;
 }
 
 uint64_t host_arena_room(void) {
@@ -523,10 +539,10 @@ uint64_t host_arena_room(void) {
     lock_release(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         back_bytes += chunks_sums_of(device).bytes_back;
-    lay_all(&laying, lay);
-    const bool all = !laying.has_ended;
+    lay_all(&laying, -1, lay);
     /* More than there is, where managed memory has its pages already. */
-    return back_bytes + (all && bytes > laying.laid_bytes ? bytes : laying.laid_bytes);
+    const bool is_all = !laying.has_ended && bytes > laying.laid_bytes;
+    return back_bytes + (is_all ? bytes : laying.laid_bytes);
 }
 
 void host_arena_forget_context(uint64_t context) {

@@ -21,9 +21,9 @@ void host_arena_give(void *host, uint64_t bytes);
 /* For the mover alone. The calling thread has a current context.
  * Makes segments ready until `bytes` are free, or until the system would leave less than
  * `left_bytes` to others; one segment a call: false when nothing was left to do. It is for the
- * chunks that leave next and find no place, from one of `chunk_bytes` on (0: from the first); where
- * little is left, for that one alone. */
-bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes);
+ * chunks of a device (-1: of any) that leave next and find no place, from one of `chunk_bytes` on
+ * (0: from the first); where little is left, for that one alone. */
+bool host_arena_prepare(uint64_t bytes, int device, uint64_t chunk_bytes, uint64_t left_bytes);
 /* For the mover alone. Gives free segments back to the system while more than `bytes` are free;
  * without a current context those that are registered nowhere. */
 void host_arena_trim(uint64_t bytes, bool has_context);

@@ -188,7 +188,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
     uint64_t bytes = 0;
     begin_burst(&state.out);
     const enum step_answer answer = step_leave(device, &bytes);
-    if (answer == STEP_NO_HOST) mover_host_want(bytes, bytes_to_leave);
+    if (answer == STEP_NO_HOST) mover_host_want(device, bytes, bytes_to_leave);
     if (answer == STEP_NO_SYSTEM) mover_host_lacks();
     if (answer == STEP_FAILED) changed(bytes);
     if (answer == STEP_NO_ROOM) mover_waits_for_streams();

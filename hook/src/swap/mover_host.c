@@ -19,12 +19,15 @@
 
 static struct {
     uint64_t wanted_bytes, chunk_bytes;
+    int device;              /* that wants them */
     bool is_lacking;         /* not to be had, and not told yet */
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
+    bool has_excess; /* at the last look */
 } host;
 
-void mover_host_want(uint64_t chunk_bytes, uint64_t bytes) {
+void mover_host_want(int device, uint64_t chunk_bytes, uint64_t bytes) {
+    host.device = device;
     host.chunk_bytes = chunk_bytes;
     host.wanted_bytes = bytes > chunk_bytes ? bytes : chunk_bytes;
 }
@@ -56,7 +59,8 @@ bool mover_host_is_tight(void) {
 
 void mover_host_goal_changed(void) {
     host.short_until_ns = 0;
-    host.excess_since_ns = clock_now_ns(); /* what a restore left free may be needed again soon */
+    /* What a restore left free may be needed again soon; what was free before it was not needed. */
+    if (!host.has_excess) host.excess_since_ns = clock_now_ns();
 }
 
 /* Registering needs a context, and ends with it: the one whose memory is to be parked, where
@@ -82,7 +86,7 @@ static enum mover_host_answer make_what_is_wanted(void) {
     const uint64_t ready_bytes = host_arena_free() + host.wanted_bytes;
     host.wanted_bytes = 0;
     host.short_until_ns = 0;
-    if (use_some_context() && host_arena_prepare(ready_bytes, host.chunk_bytes, 0))
+    if (use_some_context() && host_arena_prepare(ready_bytes, host.device, host.chunk_bytes, 0))
         return MOVER_HOST_MORE;
     return note_lack();
 }
@@ -97,8 +101,8 @@ static struct swap_host_view view_now(void) {
         .is_short = host_arena_is_short(),
     };
     const uint64_t now_ns = clock_now_ns();
-    if (view.free_bytes < swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES)
-        host.excess_since_ns = now_ns;
+    host.has_excess = view.free_bytes >= swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES;
+    if (!host.has_excess) host.excess_since_ns = now_ns;
     view.excess_ms = (now_ns - host.excess_since_ns) / 1000000;
     return view;
 }
@@ -126,7 +130,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
         case SWAP_HOST_PREPARE:
             /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
             if (goal != MOVER_REST || !use_some_context()) return MOVER_HOST_DONE;
-            return host_arena_prepare(swap_host_wanted(&view), 0, SWAP_HOST_LEFT_BYTES)
+            return host_arena_prepare(swap_host_wanted(&view), -1, 0, SWAP_HOST_LEFT_BYTES)
                        ? MOVER_HOST_MORE
                        : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:
@@ -138,8 +142,15 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
     return MOVER_HOST_DONE;
 }
 
+/* When it is over, one more look follows: at the last one it may not have been. */
+static uint64_t short_pause_ns(void) {
+    if (clock_now_ns() < host.short_until_ns) return SHORT_NS;
+    host.short_until_ns = 0;
+    return 1;
+}
+
 uint64_t mover_host_pause_ns(enum mover_goal goal) {
-    if (goal == MOVER_PARK && clock_now_ns() < host.short_until_ns) return SHORT_NS;
+    if (goal == MOVER_PARK && host.short_until_ns > 0) return short_pause_ns();
     /* Others may have become short of host memory meanwhile. */
     if (goal == MOVER_RESTORE && !chunks_all_confirmed()) return RESTORE_LOOK_NS;
     if (spare_bytes() > 0 && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES) return LITTLE_NS;

@@ -6,15 +6,17 @@
 
 #define MOVER_HOST_NEVER UINT64_MAX
 
-/* A chunk found no host memory ready: for it and those behind it so much is wanted. */
-void mover_host_want(uint64_t chunk_bytes, uint64_t bytes);
+/* A chunk of this device found no host memory ready: for it and those behind it so much is wanted.
+ */
+void mover_host_want(int device, uint64_t chunk_bytes, uint64_t bytes);
 /* One that needs none of ours found that the system has none. */
 void mover_host_lacks(void);
 /* It is wanted, or was not to be had a moment ago. */
 bool mover_host_is_short(void);
 /* Host copies of what is back may keep others from making room for the rest. */
 bool mover_host_is_tight(void);
-/* Tries again what was not to be had, and counts anew for how long there has been too much. */
+/* Tries again what was not to be had, and counts anew for how long there has been too much, if
+ * there was not before. */
 void mover_host_goal_changed(void);
 
 enum mover_host_answer {

@@ -66,8 +66,7 @@ void mover_waits_end_streams(void) {
 }
 
 bool mover_waits_streams_are_short(void) {
-    waits.streams_short = waits.streams_short && clock_now_ns() < waits.streams_retry_at_ns;
-    return waits.streams_short;
+    return waits.streams_short && clock_now_ns() < waits.streams_retry_at_ns;
 }
 
 /* What cannot be made now is tried again when it is needed. */
@@ -85,7 +84,9 @@ uint64_t mover_waits_pause_ns(void) {
     if (waits.asked) return RETRY_NS;
     if (!waits.streams_short) return MOVER_HOST_NEVER;
     const uint64_t now_ns = clock_now_ns();
-    return waits.streams_retry_at_ns > now_ns ? waits.streams_retry_at_ns - now_ns : 1;
+    if (now_ns < waits.streams_retry_at_ns) return waits.streams_retry_at_ns - now_ns;
+    waits.streams_short = false; /* one more look follows: at the last one it may have been so */
+    return 1;
 }
 
 void mover_waits_end(void) {

@@ -33,6 +33,24 @@ static void *run(void *argument) {
     return NULL;
 }
 
+char *prefault_map(uint64_t bytes) {
+    const size_t more = bytes + GRANULE_BYTES;
+    char *mapped = mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return NULL;
+    char *base = mapped + (GRANULE_BYTES - (uintptr_t)mapped % GRANULE_BYTES) % GRANULE_BYTES;
+    if (base > mapped) munmap(mapped, (size_t)(base - mapped));
+    char *end = base + bytes;
+    if (mapped + more > end) munmap(end, (size_t)(mapped + more - end));
+    madvise(base, bytes, MADV_HUGEPAGE);
+    /* A child must have no copy: the device writes to these very pages. */
+    if (madvise(base, bytes, MADV_DONTFORK) != 0) {
+        munmap(base, bytes);
+        return NULL;
+    }
+    madvise(base, bytes, MADV_DONTDUMP);
+    return base;
+}
+
 static bool start(struct prefault_part *part) {
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return false;

@@ -18,6 +18,9 @@ struct prefault {
     int parts_used;
 };
 
+/* Addresses on the border of a huge page, for this process alone; nothing is taken from the system
+ * yet. NULL: there are none. */
+char *prefault_map(uint64_t bytes);
 /* Begins with [address, address + bytes), a multiple of 2 MiB that starts at one. */
 void prefault_begin(struct prefault *work, void *address, uint64_t bytes);
 /* Waits for the end. False: the system has no pages for all of it. */

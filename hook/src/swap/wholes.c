@@ -76,9 +76,9 @@ static bool end_copies(uint32_t but, bool *unknown) {
 }
 
 /* The pages of a segment are made meanwhile where that is needed. */
-static void *take_host(uint64_t bytes) {
+static void *take_host(int device, uint64_t bytes) {
     void *host = host_arena_take(bytes);
-    while (host == NULL && host_arena_prepare(host_arena_free() + bytes, bytes, 0))
+    while (host == NULL && host_arena_prepare(host_arena_free() + bytes, device, bytes, 0))
         host = host_arena_take(bytes);
     return host;
 }
@@ -87,7 +87,7 @@ static enum physical_whole begin_to_leave(struct chunk *chunk, void *context) {
     if (chunk->host != NULL) return WHOLE_MADE; /* it has come just now, and has its copy still */
     chunk->context = context;
     if (device_memory_open(chunk) != CUDA_SUCCESS) return WHOLE_STAYS;
-    chunk->host = take_host(chunk->bytes);
+    chunk->host = take_host(chunk->device, chunk->bytes);
     if (chunk->host == NULL) return WHOLE_NO_HOST;
     return pipeline_begin(chunk, true) == CUDA_SUCCESS ? WHOLE_MADE : WHOLE_STAYS;
 }

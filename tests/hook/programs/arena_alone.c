@@ -4,6 +4,7 @@
  *   own is.
  * - refused: when a context cannot register any more while the next segment is begun, how many
  * bytes are begun, and how many stay when all was given back.
+ * - looked: for one segment, at how many of many chunks it has looked.
  */
 #include <cuda.h>
 #include <stdio.h>
@@ -81,6 +82,11 @@ bool ending_driver_use_begin(void) {
 
 void ending_driver_use_end(void) {}
 
+char *prefault_map(uint64_t bytes) {
+    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return base != MAP_FAILED ? base : NULL;
+}
+
 void prefault_begin(struct prefault *work, void *address, uint64_t bytes) {
     (void)work, (void)address, (void)bytes;
 }
@@ -102,18 +108,19 @@ void log_line(enum log_level level, const char *format, ...) {
     (void)level, (void)format;
 }
 
-/* Those that are to leave, all on the first device. */
-static int chunks;
+/* Those that are to leave, all on the first device, and how many of them were looked at. */
+static int chunks, looks;
 
 struct chunk_sums chunks_sums_of(int device) {
     const uint64_t bytes = device == 0 ? (uint64_t)chunks * CHUNK_BYTES_MAX : 0;
     return (struct chunk_sums){.bytes_resident = bytes, .bytes_movable = bytes};
 }
 
-void chunks_visit_leaving(int device, void (*visit)(const struct chunk *, void *), void *argument) {
+bool chunks_visit_leaving(int device, bool (*visit)(const struct chunk *, void *), void *argument) {
     const struct chunk chunk = {.bytes = CHUNK_BYTES_MAX, .device = device};
-    for (int i = 0; device == 0 && i < chunks; i++)
-        visit(&chunk, argument);
+    for (int i = 0; device == 0 && i < chunks; i++, looks++)
+        if (!visit(&chunk, argument)) return false;
+    return true;
 }
 
 /* Memory is taken, and given back; how often it was registered by then. */
@@ -129,7 +136,7 @@ uint64_t managed_room_bytes(const struct chunk *chunk) {
 }
 
 static int generations(void) {
-    if (!host_arena_prepare(CHUNK_GRANULE, CHUNK_GRANULE, 0)) return 1;
+    if (!host_arena_prepare(CHUNK_GRANULE, 0, CHUNK_GRANULE, 0)) return 1;
     use();
     host_arena_forget_context(OLDER);
     use();
@@ -142,13 +149,22 @@ static int generations(void) {
 static int refused(void) {
     answer = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     chunks = 4;
-    if (host_arena_prepare(4 * HOST_ARENA_SEGMENT_BYTES, CHUNK_BYTES_MAX, 0)) return 1;
+    if (host_arena_prepare(4 * HOST_ARENA_SEGMENT_BYTES, 0, CHUNK_BYTES_MAX, 0)) return 1;
     printf("%llu\n", (unsigned long long)host_arena_begun());
     host_arena_trim(0, true);
     printf("%zu\n", mapped_bytes);
     return 0;
 }
 
+static int looked(void) {
+    chunks = 100000;
+    if (!host_arena_prepare(4 * HOST_ARENA_SEGMENT_BYTES, 0, CHUNK_BYTES_MAX, 0)) return 1;
+    printf("%d\n", looks);
+    return 0;
+}
+
 int main(int count, char **words) {
-    return count > 1 && strcmp(words[1], "refused") == 0 ? refused() : generations();
+    const char *what = count > 1 ? words[1] : "";
+    if (strcmp(what, "looked") == 0) return looked();
+    return strcmp(what, "refused") == 0 ? refused() : generations();
 }

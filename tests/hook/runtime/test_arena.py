@@ -86,7 +86,9 @@ COUNTED = r"""
 
 enum { PARTS = 4096 };
 
-static _Atomic int64_t *group; /* there, at most, about to be taken by others */
+/* There, at most, about to be taken by others; how many us a look at it takes the mover, and how
+ * often it has looked. */
+static _Atomic int64_t *group;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct { char *from; size_t bytes; } parts[PARTS];
 static int parts_used;
@@ -141,6 +143,12 @@ int open(const char *path, int flags, ...) {
     const size_t length = strlen(path);
     if (length < 15 || strcmp(path + length - 15, "/memory.current") != 0)
         return real_open(path, flags, mode);
+    char name[16] = "";
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    if (strcmp(name, "gpushare-mem") == 0) {
+        usleep((useconds_t)group[3]);
+        __atomic_add_fetch(&group[4], 1, __ATOMIC_SEQ_CST);
+    }
     const int text = memfd_create("memory.current", MFD_CLOEXEC);
     dprintf(text, "%lld\n", (long long)group[0]);
     lseek(text, 0, SEEK_SET);
@@ -210,6 +218,15 @@ class Group:
     def others_take(self, size: int) -> None:
         """So much more, as soon as one of the processes begins to make pages."""
         self._write(16, size)
+
+    def look_takes(self, seconds: float) -> None:
+        """A mover that looks at what is used."""
+        self._write(24, int(seconds * 1e6))
+
+    def looks(self) -> int:
+        """How often movers have done so."""
+        (count,) = struct.unpack("q", self._account.read_bytes()[32:40])
+        return count
 
     def _write(self, offset: int, size: int) -> None:
         with self._account.open("r+b") as file:
@@ -313,6 +330,51 @@ def test_room_in_pieces_that_are_too_small_is_not_told(opens: Opened, tmp_path: 
     assert report.bytes_parked == 148 * MIB
     group.leave(6 * SEGMENT)
     memory.client.expect_memory(lambda report: report.bytes_parked == 340 * MIB)
+
+
+@pytest.fixture
+def unfit(opens: Opened, tmp_path: Path) -> tuple[MemoryShell, Group]:
+    """It has given its turn back, has 256 MiB on the device, in chunks of 64 MiB, and host memory
+    that was made for others, of 40 MiB: 240 MiB of it, in which none of them finds a place. The
+    system leaves 160 MiB."""
+    group = Group(tmp_path)
+    group.leave(400 * MIB)
+    memory = opens(env=group.env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for number in range(6):
+        assert memory.run(f"new {number} {40 * MIB}") == 0
+    memory.budget(2**40, hint_bytes=240 * MIB)
+    wait_until(lambda: group.taken()[0] == 240 * MIB)
+    for number in range(6):
+        assert memory.run(f"drop {number}") == 0
+    for number in range(4):
+        assert memory.run(f"new {number} {SEGMENT}") == 0
+    memory.take_turn()
+    return memory, group
+
+
+@pytest.mark.promise("Host memory is never taken beyond...")
+def test_host_memory_in_which_nothing_finds_a_place_is_room_too(
+    unfit: tuple[MemoryShell, Group],
+) -> None:
+    """It goes back for what has to leave, so it is told as room: else nobody would wait for it."""
+    memory, group = unfit
+    assert memory.limit(2**40, hint_bytes=240 * MIB).bytes_host_room == 400 * MIB
+    assert memory.park_to(0, hint_bytes=240 * MIB).bytes_parked == 256 * MIB
+    assert group.taken()[1] <= 400 * MIB
+
+
+@pytest.mark.promise("Host memory is never taken beyond...")
+def test_host_memory_in_which_nothing_finds_a_place_gives_way(
+    unfit: tuple[MemoryShell, Group],
+) -> None:
+    """Others take most of what the system has left, just before this process has to park."""
+    memory, group = unfit
+    group.leave(270 * MIB)
+    assert memory.park_to(0, hint_bytes=240 * MIB).bytes_parked == 256 * MIB
+    assert group.taken()[1] <= 270 * MIB
 
 
 @pytest.mark.promise("Host memory is never taken beyond...")

@@ -109,3 +109,26 @@ def test_a_segment_that_was_begun_is_counted_when_the_one_before_it_is_refused(
     """Its context has just ended. What is begun is seen, and goes back as a whole."""
     answer = subprocess.check_output([alone(program, headers), "refused"], text=True)
     assert answer.split() == [str(64 << 20), "0"]
+
+
+def test_a_segment_is_sized_by_a_look_at_the_next_chunks_alone(
+    program: Callable[..., Path], headers: Path
+) -> None:
+    """However many there are: else a first park took the longer for each segment."""
+    answer = subprocess.check_output([alone(program, headers), "looked"], text=True)
+    assert int(answer) <= 10
+
+
+@pytest.mark.promise("Host memory is made ready ahead...")
+@pytest.mark.parametrize(
+    ("what", "mib"), [("unused", 2048), ("used", 2048), ("alone", 2048)], ids=lambda each: str(each)
+)
+def test_host_memory_that_no_park_uses_goes_back_however_short_the_turns_are(
+    program: Callable[..., Path], headers: Path, what: str, mib: int
+) -> None:
+    """Turns of two seconds, for a minute. What each park uses stays, and is kept for a while when
+    nobody waits any more."""
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-isystem", str(headers), "-Werror"]
+    sources = [hook_source("mover_host.c"), hook_source("swap_plan.c")]
+    alone = program("host_alone", *sources, *flags)
+    assert int(subprocess.check_output([alone, what], text=True)) == mib

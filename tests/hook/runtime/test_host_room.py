@@ -13,6 +13,7 @@ from jupyter_gpushare.protocol.messages import (
     HostMemoryReported,
     MemoryReported,
     RequestWithdrawn,
+    RoomAnswered,
     TurnDropped,
 )
 from tests.hook.runtime.described import described
@@ -290,6 +291,34 @@ def test_a_device_whose_chunks_find_no_host_memory_holds_up_no_other(
         process.end()
 
 
+@pytest.mark.promise("Host memory is made ready ahead...")
+def test_what_one_device_parks_takes_no_host_memory_for_another_one(
+    tmp_path: Path, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Chunks of 20 MiB stay on the first device, such of 64 MiB leave the second one."""
+    machine = SimulatedMachine(tmp_path / "two", devices=2)
+    process = program_of(tmp_path, scheduler, machine, "", **group.env)
+    both = TwoDevices(process, scheduler)
+    try:
+        both.say(
+            f"b = alloc({4 * SEGMENT}); on(CONTEXT); a = [alloc({20 << 20}) for _ in range(9)]"
+        )
+        both.say(f"f = fill(a[0], 7, {20 << 20}); on(OTHER)")
+        both.say(f"print('f', f, fill(b, 8, {4 * SEGMENT}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("f") == "0 0"
+        both.drop()
+        group.leave(20 * SEGMENT)
+        both.budgets(UNLIMITED, 0)
+        both.expect_parked(lambda parked: parked == [0, 4 * SEGMENT])
+        assert group.taken()[1] == 4 * SEGMENT
+        both.say(f"print('words', words(b, {4 * SEGMENT}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("words") == "[8]"
+    finally:
+        process.end()
+
+
 def test_who_was_short_of_host_memory_once_sleeps_again(
     start: Start, scheduler: FakeScheduler, group: Group
 ) -> None:
@@ -308,6 +337,36 @@ def test_who_was_short_of_host_memory_once_sleeps_again(
     before = times_slept(memory.shell.pid)
     time.sleep(1)
     assert times_slept(memory.shell.pid) - before < 10
+
+
+@pytest.mark.promise("Host memory is never taken beyond...")
+def test_a_look_that_takes_long_is_not_the_last_one(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """While nothing is to be had, a word of the scheduler's wakes the mover. When its look at the
+    host has ended, the moment for the next try is over: it tries then, and does not sleep for ever.
+    """
+    memory = open_memory_shell(start, scheduler.accept, env=group.env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.fill(0, SEGMENT)
+    memory.take_turn()
+    group.leave(0)
+    memory.budget(0)
+    memory.client.expect_memory(lambda report: report.bytes_host_room == 0)
+    time.sleep(2.2)  # until the agent looks once a second: the mover does not read what it has read
+    group.look_takes(0.1)
+    looks = group.looks() + 2
+    while group.looks() < looks:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    memory.client.send(RoomAnswered(device=memory.device, request=0, made=False))
+    looks += 5
+    wait_until(lambda: group.looks() >= looks)
+    group.look_takes(0)
+    group.leave(4 * SEGMENT)
+    memory.client.expect_memory(lambda report: report.bytes_parked == SEGMENT)
 
 
 def times_slept(pid: int) -> int:

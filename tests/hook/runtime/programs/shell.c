@@ -177,7 +177,7 @@ static CUresult map_piece(CUdeviceptr address, uint64_t bytes) {
 static CUresult drop_mapped(struct tensor *tensor) {
     CUresult result = cuMemUnmap(tensor->address, tensor->bytes);
     if (result == CUDA_SUCCESS) result = cuMemAddressFree(tensor->address, tensor->bytes);
-    tensor->address = 0;
+    __atomic_store_n(&tensor->address, 0, __ATOMIC_RELAXED); /* another thread may give it away */
     return result;
 }
 
@@ -214,8 +214,8 @@ static long drop_tensor(const char *name) {
 static long give(const char *name) {
     CUmemGenericAllocationHandle handle;
     int fd = -1;
-    CUresult result =
-        cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)tensor_of(name)->address);
+    const CUdeviceptr address = __atomic_load_n(&tensor_of(name)->address, __ATOMIC_RELAXED);
+    CUresult result = cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)address);
     if (result != CUDA_SUCCESS) return result;
     result = cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result == CUDA_SUCCESS) close(fd);
