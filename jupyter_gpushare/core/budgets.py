@@ -338,7 +338,7 @@ def _victims_are_asked(
     """Clients without a turn park what is missing; a client that was asked for more than that is
     told to stop. Answers also with what nobody can give. What came back ahead leaves first, since
     the host still has it, and is not asked to make space for what else comes back ahead."""
-    to_release = sum(each.bytes_wanted - each.bytes_released for each in figures.pending)
+    to_release = sum(max(0, each.bytes_wanted - each.bytes_released) for each in figures.pending)
     left = 0 if figures.recovering else max(0, missing, to_release)
     holding = {share.client for share in figures.holding}
     spared_tenants = {share.tenant for share in figures.holding}
@@ -424,11 +424,11 @@ def _answers(
     due_s: list[Seconds] = []
     for request in figures.pending:
         late_s = request.asked_at_s + figures.park_timeout_s
-        shown = request.shown(now_s, free, late_s)
-        if request.bytes_released >= request.bytes_wanted:
+        shown = request.shown(now_s, free, late_s, unmet=unmet, owed=owed)
+        if request.is_released:
             answers[request.client] = True
             due_s.append(now_s + SPACE_KEPT_S)
-        elif shown is not None and (now_s >= late_s or (unmet and not owed)):
+        elif shown is not None:
             answers[request.client] = shown
             if shown:
                 due_s.append(now_s + SPACE_KEPT_S)

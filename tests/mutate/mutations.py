@@ -801,7 +801,7 @@ MUTATIONS = [
     Mutation(
         "A request that comes again waits for a certain look",
         "space/waits",
-        "request.is_repeated = before is not None and before.shows_misjudged(now_s)",
+        "request.follows(before, now_s)",
         "pass",
         "space/misjudged",
     ),
@@ -822,7 +822,7 @@ MUTATIONS = [
     Mutation(
         "No certain look is waited for without an end",
         "space/requests",
-        "if not self.is_certain and now_s < self.asked_at_s + UNCERTAIN_S_MAX:",
+        "if not self.is_certain and not is_over:",
         "if not self.is_certain:",
         "space/misjudged",
     ),

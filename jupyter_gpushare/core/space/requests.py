@@ -36,7 +36,9 @@ class SpaceRequest:
     asked_at_s: Seconds
     bytes_used_before: int
     bytes_released: int = 0
-    """By others, since the request."""
+    """By others, since the request, by their word or by what the device shows;"""
+    bytes_seen: int = 0
+    """and by the latter alone."""
     looks_awaited: int = 1
     """Looks until it can be denied: two after a release, since one may be under way."""
     made_at_s: Seconds | None = None
@@ -51,35 +53,65 @@ class SpaceRequest:
     """The scheduler stood still, and the wait got a moment more."""
     is_repeated: bool = False
     """The answer to the one before, by a look, was wrong."""
+    was_looked_at: bool = False
+    """The device was, since the request."""
     bytes_found: int = 0
     """So much more is foreign by now than was believed."""
     is_certain: bool = False
     """By the last look since the request."""
 
+    @property
+    def is_released(self) -> bool:
+        """Others have made the space. A call of theirs counts before the driver has answered, so
+        what they give up may never have been there: after an answer that was wrong, the device has
+        to show it."""
+        if self.is_repeated and not self.is_first:
+            return self.bytes_seen >= self.bytes_wanted
+        return self.bytes_released >= self.bytes_wanted
+
     def shows_misjudged(self, now_s: Seconds) -> bool:
         """The client asks again: whether the answer to this one, by a look, was wrong."""
-        answered_s, was_released = self.made_at_s, self.bytes_released >= self.bytes_wanted
+        answered_s, was_released = self.made_at_s, self.is_released
         return answered_s is not None and not was_released and now_s < answered_s + GRACE_S
+
+    def follows(self, before: SpaceRequest | None, now_s: Seconds) -> None:
+        """The client has asked before. Where that is not answered yet, this one stands for both:
+        another call of the client lacks more."""
+        if before is None:
+            return
+        if before.made_at_s is None:
+            self.is_repeated, self.bytes_found = before.is_repeated, before.bytes_found
+        else:
+            self.is_repeated = before.shows_misjudged(now_s)
 
     def may_be_denied(self, now_s: Seconds) -> bool:
         """A request that may wait is not denied for what is believed in its first moment."""
         return self.waits_until_s is None or now_s >= self.asked_at_s + GRACE_S
 
-    def looked_at(self, bytes_found: int, *, is_certain: bool) -> None:
+    def looked_at(self, bytes_used: int, bytes_found: int, *, is_certain: bool) -> None:
         self.looks_awaited -= 1
         self.bytes_found += bytes_found
-        self.is_certain = is_certain
+        self.was_looked_at, self.is_certain = True, is_certain
+        self.bytes_seen = max(self.bytes_seen, self.bytes_used_before - bytes_used)
+        self.bytes_released = max(self.bytes_released, self.bytes_seen)
 
-    def shown(self, now_s: Seconds, bytes_free: int | None, late_s: Seconds) -> bool | None:
-        """Whether there is space, by what the device shows; None: that is not known yet."""
+    def shown(
+        self, now_s: Seconds, bytes_free: int | None, late_s: Seconds, *, unmet: int, owed: bool
+    ) -> bool | None:
+        """Whether there is space, by what the device shows; None: that is not known yet, or others
+        may make it. `unmet`: what nobody can be asked for; `owed`: somebody has been asked."""
         has_space = bytes_free is not None and bytes_free >= self.bytes_wanted
         if now_s >= late_s:
             return has_space
-        if not self.may_be_denied(now_s) or (self.looks_awaited > 0 and bytes_free is not None):
+        nobody_is_asked = unmet > 0 or self.bytes_released >= self.bytes_wanted
+        if owed or not nobody_is_asked or not self.may_be_denied(now_s):
+            return None
+        is_over = self.was_looked_at and now_s >= self.asked_at_s + UNCERTAIN_S_MAX
+        if bytes_free is not None and self.looks_awaited > 0 and not is_over:
             return None
         if bytes_free is None or self.is_first or (has_space and not self.is_repeated):
             return has_space
-        if not self.is_certain and now_s < self.asked_at_s + UNCERTAIN_S_MAX:
+        if not self.is_certain and not is_over:
             return None
         return has_space or self.bytes_found > 0
 
@@ -92,7 +124,7 @@ class SpaceRequest:
         """Others can make the space now."""
         self.obstacle = None
         self.asked_at_s, self.bytes_used_before = now_s, bytes_used
-        self.bytes_released, self.looks_awaited = 0, 1
+        self.bytes_released, self.bytes_seen, self.looks_awaited = 0, 0, 1
 
     def stood_still(self, for_s: Seconds, spared_s: Seconds) -> None:
         """The scheduler did: nobody has waited meanwhile. A moment more is given once."""
