@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 GRACE_S = 0.5
 """The device's samples and the clients' reports are not of one moment (needs.py)."""
+REPEATS_MANY = 3
+"""The client tries five times in all. A program that asks for a little many times may go on for as
+long as others release that, but for the last tries it is to be certain."""
 UNCERTAIN_S_MAX = 2.0
 """Where memory changes all the time, no look is certain. Nobody waits longer for one."""
 
@@ -52,7 +55,9 @@ class SpaceRequest:
     spared: bool = False
     """The scheduler stood still, and the wait got a moment more."""
     is_repeated: bool = False
-    """The answer to the one before, by a look, was wrong."""
+    """The answer to the one before, by a look, was wrong; or those to several were."""
+    repeats: int = 0
+    """How many came before it, each soon after the answer to the one before that."""
     was_looked_at: bool = False
     """The device was, since the request."""
     bytes_found: int = 0
@@ -69,28 +74,29 @@ class SpaceRequest:
             return self.bytes_seen >= self.bytes_wanted
         return self.bytes_released >= self.bytes_wanted
 
-    def shows_misjudged(self, now_s: Seconds) -> bool:
-        """The client asks again: whether the answer to this one, by a look, was wrong."""
-        answered_s, was_released = self.made_at_s, self.is_released
-        return answered_s is not None and not was_released and now_s < answered_s + GRACE_S
-
-    def follows(self, before: SpaceRequest | None, now_s: Seconds) -> None:
+    def follows(self, before: SpaceRequest | None) -> None:
         """The client has asked before. Where that is not answered yet, this one stands for both:
-        another call of the client lacks more."""
+        another call of the client lacks more. Where its space is still kept, the answer was wrong,
+        or another call has followed that has none either."""
         if before is None:
             return
-        if before.made_at_s is None:
-            self.is_repeated, self.bytes_found = before.is_repeated, before.bytes_found
-        else:
-            self.is_repeated = before.shows_misjudged(now_s)
+        self.is_repeated, self.repeats = before.is_repeated, before.repeats
+        self.bytes_found = before.bytes_found
+        if before.made_at_s is not None:
+            self.repeats, self.bytes_found = before.repeats + 1, 0
+            self.is_repeated = not before.is_released or self.repeats >= REPEATS_MANY
 
     def may_be_denied(self, now_s: Seconds) -> bool:
         """A request that may wait is not denied for what is believed in its first moment."""
         return self.waits_until_s is None or now_s >= self.asked_at_s + GRACE_S
 
     def looked_at(self, bytes_used: int, bytes_found: int, *, is_certain: bool) -> None:
+        if self.made_at_s is not None:
+            return
         self.looks_awaited -= 1
         self.bytes_found += bytes_found
+        if not self.was_looked_at:  # before the request others may have released more
+            self.bytes_used_before = min(self.bytes_used_before, bytes_used + self.bytes_released)
         self.was_looked_at, self.is_certain = True, is_certain
         self.bytes_seen = max(self.bytes_seen, self.bytes_used_before - bytes_used)
         self.bytes_released = max(self.bytes_released, self.bytes_seen)
@@ -125,6 +131,7 @@ class SpaceRequest:
         self.obstacle = None
         self.asked_at_s, self.bytes_used_before = now_s, bytes_used
         self.bytes_released, self.bytes_seen, self.looks_awaited = 0, 0, 1
+        self.was_looked_at = False
 
     def stood_still(self, for_s: Seconds, spared_s: Seconds) -> None:
         """The scheduler did: nobody has waited meanwhile. A moment more is given once."""

@@ -53,7 +53,7 @@ class Space:
         request = SpaceRequest(client.id, event.request_id, wanted, now_s, device.bytes_used)
         device.memory.space_requests[client.id] = request
         request.is_first = client.id not in device.memory.shares
-        request.follows(before, now_s)
+        request.follows(before)
         wait_s, reclaim_s = self._state.settings.memory_wait_s, self._state.settings.reclaim_s
         if not request.is_first and reclaim_s <= UNCERTAIN_S_MAX:  # so long it waits by itself
             self._tell_awaited(device, request, UNCERTAIN_S_MAX + reclaim_s)

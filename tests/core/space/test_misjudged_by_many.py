@@ -104,6 +104,27 @@ def test_what_others_release_is_space_once_the_device_shows_it(desk: MemoryDesk)
 
 
 @pytest.mark.promise("A call that the driver refuses although...")
+def test_what_others_released_before_is_no_space_for_it(desk: MemoryDesk) -> None:
+    """It is in the call's budget. The device was looked at last before they did so."""
+    other = desk.with_memory("a", 3000)
+    look(desk, 3000)
+    client = desk.client("b")
+    desk.ask(client, after_s=0.5)
+    desk.report(client)
+    desk.need(client, TOTAL - 1500)
+    desk.park(other)
+    hear(desk)
+    assert desk.has[other, "A"]["parked"] > 1000
+    desk.report(client, allocated=TOTAL - 1500)
+    desk.ask_space(client, 500)
+    desk.report(client, allocated=0)
+    look(desk, 1600, after_s=0.005)
+    assert desk.space_answers() == {}
+    desk.park(other)
+    assert desk.space_answers() == {client: True}
+
+
+@pytest.mark.promise("A call that the driver refuses although...")
 @pytest.mark.parametrize("count", [COUNT - FREE, TOTAL])
 def test_nobody_waits_long_beside_those_who_free_a_little(desk: MemoryDesk, count: int) -> None:
     """Each time there could be space after the next look but one."""
