@@ -212,11 +212,11 @@ def test_room_that_was_made_in_part_may_do(opens: Opened, start: Callable[..., G
 
 @pytest.mark.promise("An allocation that the driver has...")
 def test_a_budget_that_has_become_smaller_is_waited_for(
-    opens: Opened, start: Callable[..., GpuProcess]
+    opens_whole: Opened, start: Callable[..., GpuProcess]
 ) -> None:
     """The scheduler knew of the lack before it heard of the request: the call is not out of memory,
     but waits for budget as any other."""
-    memory = hold(opens(reclaim_ms=20_000))
+    memory = hold(opens_whole(reclaim_ms=20_000))
     stranger = fill_up(start, 10 * MIB)
     memory.say(f"new 2 {CONTEXT}")
     memory.client.expect(RoomRequested)
