@@ -98,7 +98,7 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
     if (!residency_suspend_claim(shortage->device, claimed_bytes)) return SHORTAGE_ALONE;
     const bool has_room = wait_for_room(shortage, &cancelled);
     if (cancelled) return SHORTAGE_CANCELLED;
-    /* The scheduler may have learned of the lack since the claim. Then the call waits for budget. */
+    /* The scheduler may know of the lack by now: then the call waits for budget. */
     const bool is_known =
         shortage->has_claim && !residency_suspended_fits(shortage->device, claimed_bytes);
     if (!has_room && !is_known) return SHORTAGE_STAYS;
