@@ -4,9 +4,10 @@ What nobody can be asked for, the device itself may show, and the client tries o
 driver has refused. But what is taken for foreign may be wrong until nobody's memory has changed for
 a moment (ledger.py), and the budgets with it. So no request for memory is denied before a look is
 certain; and if a client asks again at once, the driver has refused it although there seemed to be
-space, and only a certain look answers it. Such a look corrects the budgets first. If it has found
-more than was believed, the client is to look at its budget: it waits by that, or is refused. A
-first context has no budget, and takes what the device shows.
+space, and only a certain look answers it, or one that shows what others have released since. A
+certain look corrects the budgets first. If it has found more than was believed, the client is to
+look at its budget: it waits by that, or is refused. A first context has no budget, and takes what
+the device shows.
 """
 
 from __future__ import annotations
