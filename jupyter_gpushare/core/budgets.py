@@ -376,11 +376,11 @@ def _answers(
     due_s: list[Seconds] = []
     for request in figures.pending:
         late_s = request.asked_at_s + figures.park_timeout_s
-        shown = request.shown(now_s, free, late_s)
-        if request.bytes_released >= request.bytes_wanted:
+        shown = request.shown(now_s, free, late_s, unmet=unmet, owed=owed)
+        if request.is_released:
             answers[request.client] = True
             due_s.append(now_s + SPACE_KEPT_S)
-        elif shown is not None and (now_s >= late_s or (unmet and not owed)):
+        elif shown is not None:
             answers[request.client] = shown
             if shown:
                 due_s.append(now_s + SPACE_KEPT_S)

@@ -385,7 +385,7 @@ class Tenant:
     """Its last one, whether or not it lasts (needs.py)."""
     waits_in_vain: dict[tuple[DeviceId, int], WaitInVain] = field(default_factory=dict)
     """By device and number of the share."""
-    space_waits: dict[ClientId, SpaceRequest] = field(default_factory=dict)
+    space_waits: dict[tuple[DeviceId, ClientId], SpaceRequest] = field(default_factory=dict)
     """Its processes that wait for space for their first context on a device (space/waits.py)."""
     space_in_vain: dict[DeviceId, int] = field(default_factory=dict)
     """Where such a wait ended in vain, and how much space there could have been then."""

@@ -88,6 +88,7 @@ class Residency:
         parkable, heard, owed = share.bytes_parkable, share.heard_serial, share.owes
         resident, charged, staying = share.bytes_resident, share.bytes_charged, share.bytes_staying
         limit, share.host_limit = share.host_limit, event.host_limit
+        memory.note()  # it may have had all that it could believe in
         share.reported(
             allocated=event.bytes_allocated,
             parked=event.bytes_parked,

@@ -7,6 +7,8 @@ import pytest
 from jupyter_gpushare.core.ids import ClientId, TenantId
 from jupyter_gpushare.core.ledger import DeviceMemory, Share
 
+from .memory_desk import MemoryDesk
+
 GIB = 1 << 30
 CONTEXTS = 2 * GIB
 
@@ -153,3 +155,18 @@ def test_a_first_look_counts_what_may_be_kept() -> None:
     assert memory.bytes_foreign == CONTEXTS
     memory.close(share)
     assert memory.totals.bytes_kept == 0
+
+
+def test_a_budget_that_went_up_and_down_between_two_samples_was_there() -> None:
+    """The client used it in that moment, and has freed all of that before it tells what it has."""
+    desk = MemoryDesk()
+    client = desk.with_memory("a", 1000)
+    for _ in range(3):
+        desk.measure(1000, after_s=0.5)
+    desk.ask(client)
+    assert desk.budget(client) > 6000
+    desk.set(device_reserve_bytes=5000)
+    assert desk.budget(client) < 4000
+    desk.report(client)
+    desk.measure(6000)
+    assert desk.device().bytes_foreign == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -114,6 +115,25 @@ def test_each_look_is_told() -> None:
     assert isinstance(found, DeviceFound)
     used = [event.bytes_used for event in measured if isinstance(event, DeviceMemoryMeasured)]
     assert used == [7, 7, 7, 8]
+
+
+@pytest.mark.promise("Memory of a dead process is...")
+def test_what_nvml_said_before_it_failed_is_no_look() -> None:
+    """Clients may have freed memory since, which would be taken for that of strangers."""
+
+    async def scenario() -> list[Event]:
+        inbox = Inbox()
+        old = [replace(reading(0, 7), is_old=True)]
+        probe = probe_of(ScriptedNvml([reading(0, 7)], old, old, [reading(0, 8)]), inbox)
+        await probe.start()
+        probe.wake()
+        await inbox.wait_until(lambda event: getattr(event, "bytes_used", 0) == 8)
+        probe.stop()
+        return inbox.events
+
+    found, *measured = asyncio.run(scenario())
+    assert isinstance(found, DeviceFound)
+    assert [getattr(event, "bytes_used", None) for event in measured] == [7, 8]
 
 
 def test_each_reading_is_passed_on() -> None:

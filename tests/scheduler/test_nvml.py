@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pynvml
@@ -25,8 +26,8 @@ MEMORY = SimpleNamespace(total=8, used=1)
 def test_only_a_lost_device_is_lost(
     monkeypatch: pytest.MonkeyPatch, code: int, still_there: bool
 ) -> None:
-    """Another failure leaves what the device answered last: taking it for lost would let everybody
-    run on it at once."""
+    """Another failure leaves what the device answered last, as what it is: taking it for lost would
+    let everybody run on it at once."""
     answers = {
         "nvmlInit": None,
         "nvmlDeviceGetCount": 1,
@@ -46,7 +47,10 @@ def test_only_a_lost_device_is_lost(
         raise pynvml.NVMLError(code)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", fail)
-    assert nvml.read() == (first if still_there else [])
+    old = [replace(reading, is_old=True) for reading in first]
+    assert nvml.read() == (old if still_there else [])
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda _: MEMORY)
+    assert nvml.read() == first
 
 
 def test_a_device_may_say_how_busy_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

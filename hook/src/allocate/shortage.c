@@ -97,7 +97,11 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
         return SHORTAGE_CANCELLED;
     if (!residency_suspend_claim(shortage->device, claimed_bytes)) return SHORTAGE_ALONE;
     const bool has_room = wait_for_room(shortage, &cancelled);
-    if (cancelled || !has_room) return cancelled ? SHORTAGE_CANCELLED : SHORTAGE_STAYS;
+    if (cancelled) return SHORTAGE_CANCELLED;
+    /* The scheduler may know of the lack by now: then the call waits for budget. */
+    const bool is_known =
+        shortage->has_claim && !residency_suspended_fits(shortage->device, claimed_bytes);
+    if (!has_room && !is_known) return SHORTAGE_STAYS;
     if (!shortage->has_claim) return SHORTAGE_OVER;
     switch (residency_claim_again(shortage->device, claimed_bytes, shortage->call_name)) {
         case RESIDENCY_FITS:

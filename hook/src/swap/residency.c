@@ -90,15 +90,18 @@ static void waits_no_more(int device, uint64_t bytes) {
     of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
 }
 
-/* Whether a waiting claim may go on; REFUSED: not now. While the turn is open nothing is parked, so
- * all that is owned is on the device. */
+/* While the turn is open nothing is parked, so all that is owned is on the device. */
+static bool fits(int device, uint64_t bytes) {
+    const uint64_t used_bytes = owned_bytes(device), budget_bytes = budget_of(device);
+    return used_bytes <= budget_bytes && bytes <= budget_bytes - used_bytes;
+}
+
+/* Whether a waiting claim may go on; REFUSED: not now. */
 static enum residency_answer admit(int device, uint64_t bytes, bool needs_turn, bool is_beyond) {
     if (!is_beyond) {
         if (mode == MODE_OFF) return RESIDENCY_AT_GATE;
         if (needs_turn && !turn_is_open && !is_unlimited) return RESIDENCY_REFUSED;
-        const uint64_t used_bytes = owned_bytes(device), budget_bytes = budget_of(device);
-        if (used_bytes > budget_bytes || bytes > budget_bytes - used_bytes)
-            return RESIDENCY_REFUSED;
+        if (!fits(device, bytes)) return RESIDENCY_REFUSED;
     }
     waits_no_more(device, bytes);
     return RESIDENCY_FITS;
@@ -267,6 +270,11 @@ bool residency_suspend_claim(int device, uint64_t claimed_bytes) {
     const bool follows = mode == MODE_FOLLOWS && !is_unlimited;
     if (follows) of(device)->waiting_bytes += claimed_bytes;
     return follows;
+}
+
+bool residency_suspended_fits(int device, uint64_t claimed_bytes) {
+    HOLD(LOCK_MEMORY);
+    return fits(device, claimed_bytes);
 }
 
 bool residency_is_told(void) {

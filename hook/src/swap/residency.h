@@ -38,6 +38,8 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
  * is nobody to ask for room. Else what was claimed for the call (0: nothing) counts as a claim that
  * waits, so that the turn can go. */
 bool residency_suspend_claim(int device, uint64_t claimed_bytes);
+/* Whether the budget still has what was suspended. */
+bool residency_suspended_fits(int device, uint64_t claimed_bytes);
 /* Asks anew for what was suspended, as residency_claim does. */
 enum residency_answer residency_claim_again(int device, uint64_t bytes, const char *call_name);
 /* The call of a claim that was answered AT_GATE has passed the gate. */

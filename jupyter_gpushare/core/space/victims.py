@@ -91,7 +91,7 @@ def victims_are_asked(
     """Clients without a turn park what is missing; a client that was asked for more than that is
     told to stop. Answers also with what nobody can give. Who has the next turn is not asked to make
     space for what comes back ahead."""
-    to_release = sum(each.bytes_wanted - each.bytes_released for each in figures.pending)
+    to_release = sum(max(0, each.bytes_wanted - each.bytes_released) for each in figures.pending)
     left = 0 if figures.recovering else max(0, missing, to_release)
     holding = {share.client for share in figures.holding}
     spared_tenants = {share.tenant for share in figures.holding}

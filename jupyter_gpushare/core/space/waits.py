@@ -40,20 +40,20 @@ class Space:
         """Others are to make space, whether or not the client has a turn. A request for nothing
         takes back the one before."""
         device, wanted = self._state.devices.get(event.device), event.bytes_wanted
-        if device is not None and wanted == 0:
+        before = None if device is None else device.memory.space_requests.get(client.id)
+        if device is not None:
             self.forget(client.id, device)
-            return
         if device is None or wanted > self._state.total_bytes(device):
             self._tell(client.id, event.device, event.request_id, made=False)
             return
+        if wanted == 0:
+            return
         tenant = self._state.tenants[client.tenant]
-        before = device.memory.space_requests.get(client.id)
-        self.forget(client.id, device)
         self._state.changes.of_memory(device.id)
         request = SpaceRequest(client.id, event.request_id, wanted, now_s, device.bytes_used)
         device.memory.space_requests[client.id] = request
         request.is_first = client.id not in device.memory.shares
-        request.is_repeated = before is not None and before.shows_misjudged(now_s)
+        request.follows(before)
         wait_s, reclaim_s = self._state.settings.memory_wait_s, self._state.settings.reclaim_s
         if not request.is_first and reclaim_s <= UNCERTAIN_S_MAX:  # so long it waits by itself
             self._tell_awaited(device, request, UNCERTAIN_S_MAX + reclaim_s)
@@ -69,9 +69,7 @@ class Space:
     def measured(self, device: Device, bytes_used: int, bytes_taken: int) -> None:
         """The device was looked at: so many bytes more are foreign."""
         for request in device.memory.space_requests.values():
-            request.looked_at(bytes_taken, is_certain=device.memory.is_certain)
-            released = max(0, request.bytes_used_before - bytes_used)
-            request.bytes_released = max(request.bytes_released, released)
+            request.looked_at(bytes_used, bytes_taken, is_certain=device.memory.is_certain)
             if request.made_at_s is not None:  # what it has taken since is foreign now
                 request.bytes_wanted -= max(0, bytes_taken)
 
@@ -128,8 +126,8 @@ class Space:
             found = self._in_the_way(device, request, holding)
             if found is None:
                 if request.obstacle is not None:
-                    request.begins_again(now_s, device.bytes_used)
                     self._waits_no_more(request)
+                    request.begins_again(now_s, device.bytes_used)
                 continue
             turns_follow |= self._is_short(device, request, found, now_s)
         return turns_follow
@@ -140,8 +138,8 @@ class Space:
         tenant = self._state.tenants[self._state.clients[request.client].tenant]
         space_bytes = request.bytes_wanted - found.bytes_short
         if self._is_free(device, request, found):
-            request.begins_again(now_s, device.bytes_used)
             self._waits_no_more(request)
+            request.begins_again(now_s, device.bytes_used)
             request.bytes_released = request.bytes_wanted
         elif (
             request.waits_until_s is None
@@ -167,7 +165,7 @@ class Space:
             self._state.changes.of_look(tenant.id)
         if before is not None:
             return False
-        tenant.space_waits[request.client] = request
+        tenant.space_waits[device.id, request.client] = request
         self._outbox.put(MeasureDevice(device=device.id))
         turn = tenant.turn
         if turn is None or turn.gives_way:
@@ -251,12 +249,12 @@ class Space:
         self._tell(request.client, device.id, request.request_id, made=False)
 
     def _waits_no_more(self, request: SpaceRequest) -> None:
-        request.obstacle = None
+        found, request.obstacle = request.obstacle, None
         client = self._state.clients.get(request.client)
-        if client is not None:
+        if found is not None and client is not None:
             tenant = self._state.tenants[client.tenant]
-            if tenant.space_waits.pop(request.client, None) is not None:
-                self._state.changes.of_look(tenant.id)
+            tenant.space_waits.pop((found.device, client.id), None)
+            self._state.changes.of_look(tenant.id)
 
     def _tell_awaited(self, device: Device, request: SpaceRequest, within_s: Seconds) -> None:
         client, number = request.client, request.request_id

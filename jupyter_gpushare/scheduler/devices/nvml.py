@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
@@ -37,6 +37,8 @@ class DeviceReading:
     percent: int | None = None
     """Of the last moment, in which a kernel ran on the device; None where the device does not say,
     as MIG instances do not."""
+    is_old: bool = False
+    """NVML has failed since. Clients may have allocated and freed memory meanwhile."""
 
 
 class Nvml:
@@ -61,6 +63,8 @@ class Nvml:
                     self._last.pop(index, None)
                 else:
                     log.warning("NVML fails for device %s: %s", index, error)
+                    last = self._last.get(index, [])
+                    self._last[index] = [replace(reading, is_old=True) for reading in last]
         return [reading for index in range(count) for reading in self._last.get(index, [])]
 
     def close(self) -> None:

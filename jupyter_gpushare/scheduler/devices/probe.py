@@ -175,7 +175,7 @@ class DeviceProbe:
 
     def _tell(self, readings: Sequence[DeviceReading]) -> None:
         """Tell the core of devices that come and go, and how much of each is used. A number that
-        has not changed is news: what somebody waits for is not there yet."""
+        has not changed is news: what somebody waits for is not there yet. An old one is none."""
         now = {DeviceId(r.device): r for r in readings if self._served.includes(r.listed)}
         for device in self._known - now.keys():
             self._known.discard(device)
@@ -183,8 +183,9 @@ class DeviceProbe:
             log.warning("device %s is lost", device)
             self._submit(DeviceLost(device=device, cause="NVML has lost it"))
         for reading in now.values():
-            self._tell_one(reading)
-            self._looked(reading)
+            if not reading.is_old:
+                self._tell_one(reading)
+                self._looked(reading)
 
     def _tell_one(self, reading: DeviceReading) -> None:
         device = DeviceId(reading.device)

@@ -210,6 +210,26 @@ def test_room_that_was_made_in_part_may_do(opens: Opened, start: Callable[..., G
     assert_whole(memory)
 
 
+@pytest.mark.promise("An allocation that the driver has...")
+def test_a_budget_that_has_become_smaller_is_waited_for(
+    opens_whole: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """The scheduler knew of the lack before it heard of the request: the call is not out of memory,
+    but waits for budget as any other."""
+    memory = hold(opens_whole(reclaim_ms=20_000))
+    stranger = fill_up(start, 10 * MIB)
+    memory.say(f"new 2 {CONTEXT}")
+    memory.client.expect(RoomRequested)
+    memory.limit(HELD)
+    memory.client.room(memory.device, made=False)
+    memory.need(CONTEXT)
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    memory.budget(2**40)
+    assert memory.result("new") == 0
+    assert_whole(memory)
+
+
 def test_an_answer_to_another_request_is_none(
     opens: Opened, start: Callable[..., GpuProcess]
 ) -> None:
