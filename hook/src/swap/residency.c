@@ -313,7 +313,7 @@ uint64_t residency_park_hint(void) {
     uint64_t bytes = 0;
     HOLD(LOCK_MEMORY);
     for (int device = 0; device < devices_used && mode == MODE_FOLLOWS && !why_it_stays; device++)
-        bytes += of(device)->park_hint_bytes;
+        bytes += less(of(device)->park_hint_bytes, chunks_sums_locked(device).bytes_parked);
     return bytes;
 }
 

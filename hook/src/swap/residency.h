@@ -60,7 +60,7 @@ uint64_t residency_bytes_over(int device);
 /* Claims the chunk that comes back next, if the budget reaches for it: from then on it counts as
  * there, and whoever asks for the numbers is told so. With LOCK_MEMORY held. */
 struct chunk *residency_claim_locked(int device);
-/* For how much memory, on all devices, host memory is worth preparing. */
+/* For how much memory, on all devices, host memory is worth preparing: beside what is parked. */
 uint64_t residency_park_hint(void);
 
 uint32_t residency_reclaim_ms(void);

@@ -73,7 +73,9 @@ enum swap_host_step swap_host_plan(const struct swap_host_view *view) {
     }
     const uint64_t spare_bytes = view->free_bytes + view->begun_bytes;
     if (leaves_little(view)) return spare_bytes > 0 ? SWAP_HOST_TRIM : SWAP_HOST_KEEP;
+    /* Others may lack what is left of it here, where the system has less than could leave. */
+    const bool is_missed = view->room_bytes < view->movable_bytes;
     const bool has_excess = view->free_bytes >= wanted_bytes + HOST_ARENA_SEGMENT_BYTES;
-    if (has_excess && view->excess_ms >= SWAP_EXCESS_MS) return SWAP_HOST_TRIM;
+    if (has_excess && (is_missed || view->excess_ms >= SWAP_EXCESS_MS)) return SWAP_HOST_TRIM;
     return SWAP_HOST_KEEP;
 }

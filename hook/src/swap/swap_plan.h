@@ -45,7 +45,7 @@ enum swap_step swap_plan(const struct swap_view *view);
 struct swap_host_view {
     uint64_t free_bytes;    /* ready, and not in use */
     uint64_t begun_bytes;   /* of a segment that nobody goes on with for now */
-    uint64_t hint_bytes;    /* so much would have to leave if the others came back */
+    uint64_t hint_bytes;    /* so much more would have to leave if another one came back */
     uint64_t movable_bytes; /* so much could */
     uint64_t excess_ms;     /* more than that was ready for so long */
     uint64_t room_bytes;    /* the system leaves so much for everybody */

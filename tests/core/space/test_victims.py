@@ -111,8 +111,8 @@ def test_who_waits_is_last() -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "For a third of what a notebook has, host memory is made ready ahead of need, and for more only "
-    "where a third of each of the others is not enough",
+    "For a third of what a notebook has, host memory is made ready ahead of need, and for more "
+    "only where a third of each of the others is not enough",
 )
 @pytest.mark.parametrize(
     ("held", "ready"),

@@ -12,6 +12,7 @@ from tests.hook.runtime.pure import Goal, HostStep, HostView, Pure, Step, SwapVi
 
 MIB = 1 << 20
 CHUNK = 32 * MIB
+GIB = 1 << 30
 
 
 @pytest.mark.promise("Memory stays where it is when...")
@@ -336,6 +337,16 @@ def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
             CHUNK,
         ),
         (
+            HostView(free_bytes=2 * CHUNK, hint_bytes=CHUNK, movable_bytes=GIB, room_bytes=GIB),
+            HostStep.KEEP,
+            CHUNK,
+        ),
+        (
+            HostView(free_bytes=2 * CHUNK, hint_bytes=CHUNK, movable_bytes=GIB, room_bytes=GIB - 1),
+            HostStep.TRIM,
+            CHUNK,
+        ),
+        (
             HostView(hint_bytes=CHUNK, movable_bytes=CHUNK, room_bytes=192 * MIB),
             HostStep.PREPARE,
             CHUNK,
@@ -355,7 +366,7 @@ def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
 def test_host_memory_is_prepared_by_the_hint_and_given_back_without_it(
     pure: Pure, view: HostView, step: HostStep, wanted: int
 ) -> None:
-    """As much as could have to leave; what is beyond goes after 30 s, or when the system is short.
-    Where little is left, it is left to others."""
+    """As much as could have to leave; what is beyond goes after 30 s, or at once where the system
+    has less than could leave, or is short. Where little is left, it is left to others."""
     assert view.step(pure) is step
     assert view.wanted(pure) == wanted
