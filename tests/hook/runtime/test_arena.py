@@ -225,8 +225,7 @@ class Group:
 
     def looks(self) -> int:
         """How often movers have done so."""
-        (count,) = struct.unpack("q", self._account.read_bytes()[32:40])
-        return count
+        return int.from_bytes(self._account.read_bytes()[32:40], "little")
 
     def _write(self, offset: int, size: int) -> None:
         with self._account.open("r+b") as file:
