@@ -337,12 +337,12 @@ def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
             CHUNK,
         ),
         (
-            HostView(free_bytes=2 * CHUNK, hint_bytes=CHUNK, movable_bytes=GIB, room_bytes=GIB),
+            HostView(free_bytes=3 * CHUNK, hint_bytes=CHUNK, movable_bytes=GIB, room_bytes=GIB),
             HostStep.KEEP,
             CHUNK,
         ),
         (
-            HostView(free_bytes=2 * CHUNK, hint_bytes=CHUNK, movable_bytes=GIB, room_bytes=GIB - 1),
+            HostView(free_bytes=3 * CHUNK, hint_bytes=CHUNK, movable_bytes=GIB, room_bytes=GIB - 1),
             HostStep.TRIM,
             CHUNK,
         ),
