@@ -41,6 +41,7 @@ def check_invariants(
     no_hold_is_overrun(state, now_s)
     shares_are_of_clients(state)
     shares_are_listed(state)
+    waits_for_space_are_requests(state)
     no_more_is_given_than_there_is(state)
     everybody_is_charged(state)
     if not is_unfinished:
@@ -343,6 +344,22 @@ def shares_are_listed(state: State) -> None:
         movable.sort(key=lambda share: (share.last_use_s, share.number))
         by_use = [share.client for share in movable]
         _rule(list(listed.by_last_use()) == by_use, "who can park is listed by its last use")
+
+
+def waits_for_space_are_requests(state: State) -> None:
+    """A tenant knows of the requests of its processes that wait, and of no others."""
+    found = {
+        (tenant.id, *key): request
+        for tenant in state.tenants.values()
+        for key, request in tenant.space_waits.items()
+    }
+    waiting = {
+        (state.clients[client].tenant, device.id, client): request
+        for device in state.devices.values()
+        for client, request in device.memory.space_requests.items()
+        if request.obstacle is not None
+    }
+    _rule(found == waiting, "who waits for space for a context is known")
 
 
 def no_more_is_given_than_there_is(state: State) -> None:

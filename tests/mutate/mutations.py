@@ -848,6 +848,13 @@ MUTATIONS = [
         "space/misjudged_by_many",
     ),
     Mutation(
+        "Tries in a row are no busy loop",
+        "space/requests",
+        "if self.is_repeated:  # the look under way may show what was before the driver refused",
+        "if False:",
+        "space/misjudged",
+    ),
+    Mutation(
         "Space that was perhaps never there has to be seen",
         "space/requests",
         "return self.bytes_seen >= self.bytes_wanted",

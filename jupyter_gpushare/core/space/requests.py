@@ -86,6 +86,8 @@ class SpaceRequest:
         if before.made_at_s is not None:
             self.repeats, self.bytes_found = before.repeats + 1, 0
             self.is_repeated = not before.is_released or self.repeats >= REPEATS_MANY
+        if self.is_repeated:  # the look under way may show what was before the driver refused
+            self.looks_awaited = 2
 
     def may_be_denied(self, now_s: Seconds) -> bool:
         """A request that may wait is not denied for what is believed in its first moment."""

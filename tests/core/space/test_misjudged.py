@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.budgets import SPACE_KEPT_S
+from jupyter_gpushare.core.budgets import MEASURE_PERIOD_S, SPACE_KEPT_S
 from jupyter_gpushare.core.commands import MeasureDevice, TellSpaceAwaited
 from jupyter_gpushare.core.ids import ClientId, DeviceId
 from jupyter_gpushare.core.space.contexts import SETTLED_S
@@ -223,6 +223,19 @@ def test_a_device_that_is_known_is_not_waited_for(desk: MemoryDesk) -> None:
     for _ in range(3):
         ask_again(desk, client)
         assert seconds_to_answer(desk, client, used=1000) < 0.1
+
+
+def test_tries_in_a_row_are_no_busy_loop(desk: MemoryDesk) -> None:
+    """A restore tries for as long as `reclaim_s`, although the device seems to have space."""
+    client = desk.with_memory("b", 1000, resting=False)
+    for _ in range(10):
+        look(desk, 1000, after_s=0.1)
+    began_s, tries = desk.now_s, 0
+    while desk.now_s < began_s + 1:
+        ask_again(desk, client)
+        seconds_to_answer(desk, client, used=1000)
+        tries += 1
+    assert tries <= 1 / MEASURE_PERIOD_S + 2
 
 
 def test_what_others_release_is_space_at_once(desk: MemoryDesk) -> None:
