@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from .ahead import STEP_BYTES, free_goes_ahead, less_goes_ahead, slack_goes_ahead
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Attention, Share, SpaceRequest
+from .lines import Rank
 from .records import Tenant
 from .space.victims import bytes_for_one_other, victims_are_asked
 
@@ -61,6 +62,8 @@ class Figures:
     """Their memory leaves the device, although nobody needs the space."""
     requests: tuple[SpaceRequest, ...]
     tenants: Mapping[TenantId, Tenant]
+    ranks: Mapping[TenantId, Rank]
+    """Of those that wait for the device: how soon they are served."""
     bytes_total: int
     bytes_usable: int
     bytes_to_lend: int

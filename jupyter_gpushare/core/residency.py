@@ -529,6 +529,7 @@ def _look(
         refused=refused,
         requests=tuple(each for each in memory.space_requests.values() if each.obstacle is None),
         tenants=state.tenants,
+        ranks=state.lines.of[device.id].rank_of,
         to_evict=_to_evict(state, device, holding),
         bytes_total=total,
         bytes_usable=usable,

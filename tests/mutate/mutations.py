@@ -937,15 +937,15 @@ MUTATIONS = [
     Mutation(
         "Who waits is a victim last",
         "space/victims",
-        "figures.tenants[share.tenant].state is TenantState.WAITING",
+        "share.tenant in figures.ranks",
         "False",
         "space/victims",
     ),
     Mutation(
         "The last one of those that wait is a victim first",
         "space/victims",
-        "queued_at_s, reverse=True)",
-        "queued_at_s)",
+        "figures.ranks[share.tenant], reverse=True)",
+        "figures.ranks[share.tenant])",
         "space/victims",
     ),
 ]

@@ -4,7 +4,7 @@ What came back ahead of a turn leaves first, since the host still has it. Then c
 tenants that think, the least recently used first. One that has had a turn within the last minute
 parks a third of what it has at first, and more only where that is not enough of all of them: nobody
 knows which of them will be next, and a third is soon back. Who waits for a turn is last, whoever
-came last first.
+is served last first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from ..ahead import STEP_BYTES
 from ..ids import ClientId, Seconds
 from ..ledger import Share
-from ..transitions import TenantState
 
 if TYPE_CHECKING:
     from ..budgets import Budgets, Figures
@@ -71,7 +70,7 @@ def _in_order(figures: Figures) -> Iterator[tuple[Share, int | None]]:
     queued: list[Share] = []
     for client in figures.attention.by_last_use():
         share = figures.shares[client]
-        if figures.tenants[share.tenant].state is TenantState.WAITING:
+        if share.tenant in figures.ranks:
             queued.append(share)
         elif figures.now_s - share.last_use_s >= AWAY_S:
             yield share, None
@@ -80,7 +79,7 @@ def _in_order(figures: Figures) -> Iterator[tuple[Share, int | None]]:
             yield share, part_bytes(share) - share.bytes_parked
     for share in recent:
         yield share, None
-    queued.sort(key=lambda share: figures.tenants[share.tenant].queued_at_s, reverse=True)
+    queued.sort(key=lambda share: figures.ranks[share.tenant], reverse=True)
     for share in queued:
         yield share, None
 

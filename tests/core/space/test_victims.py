@@ -109,6 +109,21 @@ def test_who_waits_is_last() -> None:
     assert budgets(desk, clients) == [1400, 0, 0]
 
 
+@pytest.mark.promise("A notebook that waits for its turn keeps its memory on the device as long...")
+def test_the_last_one_is_who_is_served_last() -> None:
+    """`t0` began to wait before `t1`, and is served after it."""
+    desk = MemoryDesk()
+    desk.tenant("t0", asked_class="batch")
+    clients = [desk.with_memory(name, 1500) for name in ("t0", "t1")]
+    holder = with_a_need(desk, 0)
+    desk.report(holder, allocated=desk.budget(holder))
+    for client in clients:
+        desk.ask(client, after_s=0.01)
+    assert desk.queue() == ["t1", "t0"]
+    desk.need(holder, 600)
+    assert budgets(desk, clients) == [900, 1500]
+
+
 @pytest.mark.promise(
     "accounts",
     "For a third of what a notebook has, host memory is made ready ahead of need, and for more "
