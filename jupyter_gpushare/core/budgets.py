@@ -126,8 +126,8 @@ class Figures:
         """For how much of it host memory is worth being ready."""
         if self.bytes_beyond <= 0:
             return 0
-        bytes_allocated = self.bytes_usable + self.bytes_beyond
-        return bytes_for_one_other(share, bytes_allocated, self.bytes_beyond)
+        bytes_allocated, others = self.bytes_usable + self.bytes_beyond, len(self.shares) - 1
+        return bytes_for_one_other(share, others, bytes_allocated, self.bytes_beyond)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,11 +55,14 @@ def part_bytes(share: Share) -> int:
     return max(share.bytes_allocated // PART, PART_BYTES_MIN)
 
 
-def bytes_for_one_other(share: Share, bytes_allocated: int, bytes_beyond: int) -> int:
+def bytes_for_one_other(share: Share, others: int, bytes_allocated: int, bytes_beyond: int) -> int:
     """How much of the client's memory would have to leave if one other came back with all that it
     has, and the rest parked their parts. All clients together have allocated `bytes_allocated`, so
-    much more than is usable. The other one is taken for one of the same size."""
-    parts = max(0, bytes_allocated - 2 * share.bytes_allocated) // PART
+    much more than is usable. The other one is taken for one of the same size, or of the size that
+    the `others` have on average if that is more."""
+    bytes_of_others = bytes_allocated - share.bytes_allocated
+    one_other = max(share.bytes_allocated, bytes_of_others // max(1, others))
+    parts = max(0, bytes_of_others - one_other) // PART
     movable = share.bytes_allocated - share.bytes_fixed
     return max(0, min(movable, bytes_beyond, max(part_bytes(share), bytes_beyond - parts)))
 

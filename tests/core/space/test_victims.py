@@ -135,11 +135,12 @@ def test_the_last_one_is_who_is_served_last() -> None:
         ([2400] * 4, 1000),  # 2600 beyond what there is: two others give 800 each
         ([1500] * 6, 500),  # 2000 beyond: four others give 500 each
         ([5000] * 2, 3000),  # there is no third one
+        ([2000, 7000], 2000),  # nor here: the other one can only come back for all of this one's
         ([7500], 500),  # its own is too much already
         ([1000] * 2, 0),  # all of it fits
     ],
 )
 def test_how_much_host_memory_is_made_ready(held: list[int], ready: int) -> None:
     share = Share(ClientId(1), TenantId("t"), Totals(), Attention(), bytes_allocated=held[0])
-    allocated = sum(held)
-    assert victims.bytes_for_one_other(share, allocated, allocated - USABLE) == ready
+    others, allocated = len(held) - 1, sum(held)
+    assert victims.bytes_for_one_other(share, others, allocated, allocated - USABLE) == ready
