@@ -37,6 +37,7 @@ from tests.bench.notebook_report import (
     result_of,
     tell,
 )
+from tests.bench.victims_model import RULES, Load, Run
 from tests.support.machine import Machine
 from tests.support.paths import ROOT
 from tests.support.sim import GIB, MIB, SimulatedMachine
@@ -474,3 +475,17 @@ def test_cells_beside_a_restore_ahead(tmp_path: Path) -> None:
     )
     assert sorted(figures) == ["alloc_ms_p95_beside", "interference_copy_percent"]
     assert figures["alloc_ms_p95_beside"] > 0
+
+
+def test_the_model_of_victims_is_the_ideal_where_all_memory_fits() -> None:
+    """And beside it where not all does."""
+    for parked, is_ideal in ((0.0, True), (1.5, False)):
+        load = Load(
+            notebooks=8, parked=parked, restore_s=0.3, work_s=0.26, thinking_s=3.0, seconds=80.0
+        )
+        run = Run(load, RULES["a third of each first"], random.Random(1))
+        run.play()
+        assert sum(run.parked) == pytest.approx(parked)
+        p50, p95 = run.of_ideal()
+        assert (p50 == pytest.approx(1) and p95 == pytest.approx(1)) is is_ideal
+        assert p50 >= 0.99 and p95 >= 0.99
