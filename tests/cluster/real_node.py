@@ -150,7 +150,8 @@ def prepare_directories(*others: Path) -> None:
     """Nothing of the machine's own is seen or changed."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     subprocess.run(["ip", "addr", "add", "10.77.0.1/32", "dev", "lo"], check=True)
-    for path in (KUBELET_DIR, Path("/var/log/pods"), Path("/var/log/containers"), *others):
+    logs = (Path("/var/log/pods"), Path("/var/log/containers"))
+    for path in (KUBELET_DIR, Path("/run/netns"), *logs, *others):
         path.mkdir(parents=True, exist_ok=True)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", path], check=True)
     for name in ("manifests", "run", "lib", "cni"):
