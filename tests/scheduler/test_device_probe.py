@@ -96,22 +96,28 @@ def test_devices_are_found_at_the_start() -> None:
     assert isinstance(measured, DeviceMemoryMeasured) and measured.bytes_used == 7
 
 
-@pytest.mark.promise("Memory of a dead process is...")
-def test_each_look_is_told() -> None:
-    """A device is found once; how much of it is used is told after each look, also when that has
-    not changed: who waits for memory learns that it is not back yet."""
+def told_until_it_is_8(*looks: list[DeviceReading]) -> list[Event]:
+    """What the probe tells of these looks, and of one more at which 8 bytes are used."""
 
     async def scenario() -> list[Event]:
         inbox = Inbox()
-        same = [reading(0, 7)]
-        probe = probe_of(ScriptedNvml(same, same, same, [reading(0, 8)]), inbox)
+        probe = probe_of(ScriptedNvml(*looks, [reading(0, 8)]), inbox)
         await probe.start()
         probe.wake()
         await inbox.wait_until(lambda event: getattr(event, "bytes_used", 0) == 8)
         probe.stop()
         return inbox.events
 
-    found, *measured = asyncio.run(scenario())
+    return asyncio.run(scenario())
+
+
+@pytest.mark.promise("Memory of a dead process is...")
+def test_each_look_is_told() -> None:
+    """A device is found once; how much of it is used is told after each look, also when that has
+    not changed: who waits for memory learns that it is not back yet."""
+
+    same = [reading(0, 7)]
+    found, *measured = told_until_it_is_8(same, same, same)
     assert isinstance(found, DeviceFound)
     used = [event.bytes_used for event in measured if isinstance(event, DeviceMemoryMeasured)]
     assert used == [7, 7, 7, 8]
@@ -121,17 +127,8 @@ def test_each_look_is_told() -> None:
 def test_what_nvml_said_before_it_failed_is_no_look() -> None:
     """Clients may have freed memory since, which would be taken for that of strangers."""
 
-    async def scenario() -> list[Event]:
-        inbox = Inbox()
-        old = [replace(reading(0, 7), is_old=True)]
-        probe = probe_of(ScriptedNvml([reading(0, 7)], old, old, [reading(0, 8)]), inbox)
-        await probe.start()
-        probe.wake()
-        await inbox.wait_until(lambda event: getattr(event, "bytes_used", 0) == 8)
-        probe.stop()
-        return inbox.events
-
-    found, *measured = asyncio.run(scenario())
+    old = [replace(reading(0, 7), is_old=True)]
+    found, *measured = told_until_it_is_8([reading(0, 7)], old, old)
     assert isinstance(found, DeviceFound)
     assert [getattr(event, "bytes_used", None) for event in measured] == [7, 8]
 

@@ -9,8 +9,7 @@ is served last first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..ahead import STEP_BYTES
@@ -29,25 +28,6 @@ PART = 3
 """Of what such a tenant's process has, so large a part leaves at first,"""
 PART_BYTES_MIN = 1 << 30
 """or so much: it is back in some 20 ms."""
-
-
-@dataclass(slots=True)
-class _Asks:
-    """How much each client is to release, in the order in which they are asked."""
-
-    spared: Callable[[Share], bool]
-    given: dict[ClientId, int] = field(default_factory=dict)
-
-    def ask(self, share: Share, count: int, most: int | None = None) -> int:
-        """Answers with how many of these bytes the client will release. `most`: of its own."""
-        if self.spared(share):
-            return 0
-        most = share.bytes_movable if most is None else min(most, share.bytes_movable)
-        more = min(count, most - self.given.get(share.client, 0))
-        if more <= 0:
-            return 0
-        self.given[share.client] = self.given.get(share.client, 0) + more
-        return more
 
 
 def part_bytes(share: Share) -> int:
@@ -98,25 +78,35 @@ def victims_are_asked(
     holding = {share.client for share in figures.holding}
     spared_tenants = {share.tenant for share in figures.holding}
     spared_clients = {request.client for request in figures.pending}
-    asks = _Asks(lambda share: share.tenant in spared_tenants or share.client in spared_clients)
+    given: dict[ClientId, int] = {}
+
+    def ask(share: Share, count: int, most: int | None = None) -> int:
+        """Answers with how many of these bytes it releases; `most`: of its own in all."""
+        if share.tenant in spared_tenants or share.client in spared_clients:
+            return 0
+        has = share.bytes_movable if most is None else min(most, share.bytes_movable)
+        more = max(0, min(count, has - given.get(share.client, 0)))
+        if more:
+            given[share.client] = given.get(share.client, 0) + more
+        return more
+
     for client in figures.attention.came_ahead:
         if not left:
             break
         share = figures.shares[client]
-        left -= asks.ask(share, min(left, share.bytes_ahead))
+        left -= ask(share, min(left, share.bytes_ahead))
     if left:
         for share, most in _in_order(figures):
-            left -= asks.ask(share, left, most)
+            left -= ask(share, left, most)
             if not left:
                 break
     spared_tenants |= {share.tenant for share in figures.ahead}
-    ahead, asked = (0, 0) if left or figures.recovering else (ahead, len(asks.given))
+    ahead, asked = (0, 0) if left or figures.recovering else (ahead, len(given))
     if ahead:
         for share, most in _in_order(figures):
-            ahead -= asks.ask(share, ahead, most)
-            if not ahead or len(asks.given) >= asked + VICTIMS_AHEAD_MAX:
+            ahead -= ask(share, ahead, most)
+            if not ahead or len(given) >= asked + VICTIMS_AHEAD_MAX:
                 break
-    given = asks.given
     if not figures.recovering:
         given.update((share.client, share.bytes_movable) for share in figures.to_evict)
     keeping = holding | {share.client for share in figures.ahead}

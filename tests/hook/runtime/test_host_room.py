@@ -319,11 +319,8 @@ def test_what_one_device_parks_takes_no_host_memory_for_another_one(
         process.end()
 
 
-def test_who_was_short_of_host_memory_once_sleeps_again(
-    start: Start, scheduler: FakeScheduler, group: Group
-) -> None:
-    """Nothing has to leave any more: the mover has nothing to try again, and does not wake up
-    twenty times a second for as long as the tenant has no turn."""
+def short_of_host_memory(start: Start, scheduler: FakeScheduler, group: Group) -> MemoryShell:
+    """Its memory has to leave, and finds no place."""
     memory = open_memory_shell(start, scheduler.accept, env=group.env)
     memory.say("spin d 1000")
     memory.grant()
@@ -333,6 +330,15 @@ def test_who_was_short_of_host_memory_once_sleeps_again(
     group.leave(0)
     memory.budget(0)
     memory.client.expect_memory(lambda report: report.bytes_host_room == 0)
+    return memory
+
+
+def test_who_was_short_of_host_memory_once_sleeps_again(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Nothing has to leave any more: the mover has nothing to try again, and does not wake up
+    twenty times a second for as long as the tenant has no turn."""
+    memory = short_of_host_memory(start, scheduler, group)
     memory.limit(UNLIMITED)
     before = times_slept(memory.shell.pid)
     time.sleep(1)
@@ -346,15 +352,7 @@ def test_a_look_that_takes_long_is_not_the_last_one(
     """While nothing is to be had, a word of the scheduler's wakes the mover. When its look at the
     host has ended, the moment for the next try is over: it tries then, and does not sleep for ever.
     """
-    memory = open_memory_shell(start, scheduler.accept, env=group.env)
-    memory.say("spin d 1000")
-    memory.grant()
-    assert memory.result("spin") == 0
-    memory.fill(0, SEGMENT)
-    memory.take_turn()
-    group.leave(0)
-    memory.budget(0)
-    memory.client.expect_memory(lambda report: report.bytes_host_room == 0)
+    memory = short_of_host_memory(start, scheduler, group)
     time.sleep(2.2)  # until the agent looks once a second: the mover does not read what it has read
     group.look_takes(0.1)
     looks = group.looks() + 2
