@@ -7,7 +7,12 @@ import json
 from collections import Counter
 from typing import Any
 
-from jupyter_gpushare.client.memory import bytes_used, kinds_that_stay, memory_of
+from jupyter_gpushare.client.memory import (
+    bytes_used,
+    kinds_that_move,
+    kinds_that_stay,
+    memory_of,
+)
 from jupyter_gpushare.core.shares.entries import name_of_tenant
 
 from .options import add_runtime_dir, client_of
@@ -157,7 +162,7 @@ def _notes(tenant: dict[str, Any]) -> list[str]:
     """What is wrong with it, and what to do. An older scheduler tells less."""
     told = (tenant.get(word) for word in _NOTES)
     reasons = [f"{tenant['name']}: {sentences}" for sentences in told if sentences]
-    return _failure_lines(tenant) + _staying_lines(tenant) + _unpinned_lines(tenant) + reasons
+    return _failure_lines(tenant) + _kinds_lines(tenant) + _unpinned_lines(tenant) + reasons
 
 
 def _failure_lines(tenant: dict[str, Any]) -> list[str]:
@@ -170,16 +175,19 @@ def _failure_lines(tenant: dict[str, Any]) -> list[str]:
     ]
 
 
-def _staying_lines(tenant: dict[str, Any]) -> list[str]:
-    """What cannot be moved, and why."""
+def _kinds_lines(tenant: dict[str, Any]) -> list[str]:
+    """Of which kinds what can be moved is, where it is not all plain; what cannot be, and why."""
     kinds: Counter[str] = Counter()
     for each in memory_of(tenant):
         kinds.update(each["kinds"])
-    staying = kinds_that_stay(kinds)
-    if not staying:
-        return []
-    told = ", ".join(f"{size(count)} {kind}" for kind, count in staying)
-    return [f"{tenant['name']} has memory that cannot be moved: {told}."]
+    lines = []
+    for words, found in (
+        ("has memory of these kinds", kinds_that_move(kinds)),
+        ("has memory that cannot be moved", kinds_that_stay(kinds)),
+    ):
+        told = ", ".join(f"{size(count)} {kind}" for kind, count in found)
+        lines += [f"{tenant['name']} {words}: {told}."] if found else []
+    return lines
 
 
 def _unpinned_lines(tenant: dict[str, Any]) -> list[str]:

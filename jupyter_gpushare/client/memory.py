@@ -31,8 +31,28 @@ _STAYING = {
 
 def kinds_that_stay(kinds: Mapping[str, int]) -> list[tuple[str, int]]:
     """The kinds that cannot be moved, with their bytes, the largest first."""
-    staying = [(_STAYING[kind], count) for kind, count in kinds.items() if kind in _STAYING]
-    return sorted(staying, key=lambda each: -each[1])
+    return _in_words(kinds, _STAYING)
+
+
+_MOVING = {
+    "plain": "plain",
+    "mapped": "mapped",
+    "pooled": "stream-ordered",
+    "prefetched": "managed",
+}
+"""Likewise kinds that move, but for what of them is used by others."""
+
+
+def kinds_that_move(kinds: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The kinds that can be moved, with their bytes, the largest first; none where all is plain, as
+    it is of most programs."""
+    moving = _in_words(kinds, _MOVING)
+    return moving if any(kind != "plain" for kind, _ in moving) else []
+
+
+def _in_words(kinds: Mapping[str, int], words: Mapping[str, str]) -> list[tuple[str, int]]:
+    found = [(words[kind], count) for kind, count in kinds.items() if kind in words]
+    return sorted(found, key=lambda each: -each[1])
 
 
 def bytes_used(device: Mapping[str, Any], tenants: Collection[Mapping[str, Any]]) -> int:

@@ -65,6 +65,29 @@ def may_come_ahead(state: State, device: Device, tenant: Tenant) -> bool:
     return not host_is_short(device.memory, tenant.id, shares)
 
 
+def may_copy(state: State, device: Device) -> bool:
+    """Whether the bus may be used ahead of need."""
+    return (
+        state.settings.restore_ahead is RestoreAhead.ON
+        and state.turns_are_on
+        and device.memory.bus_used_until_s is None
+    )
+
+
+def line_matters(state: State, device: Device) -> bool:
+    """Whether a tenant that has changed may be asked to park sooner or later than before, since who
+    waits is asked last; or may copy now, or not any more. While one client copies, others that were
+    not told to change nothing."""
+    attention = device.memory.attention
+    for tenant in state.changes.to_tell.tenants.values():
+        for share in state.shares_of(tenant, device.id):
+            if attention.owing and share.bytes_movable > 0:
+                return True
+            if share.client in attention.to_copy and (share.copies.told or not attention.copying):
+                return True
+    return False
+
+
 def bus_is_used(state: State, client: Client, now_s: Seconds) -> None:
     """The process copies much between host and device."""
     if client.state not in WITH_TURN:

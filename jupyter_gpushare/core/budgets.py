@@ -22,10 +22,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from .ahead import STEP_BYTES, free_goes_ahead, less_goes_ahead, slack_goes_ahead
+from .commands import Ahead
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Attention, Share, SpaceRequest
 from .lines import Rank
 from .records import Tenant
+from .space.copiers import NO_COPIES, who_copies
 from .space.victims import bytes_for_one_other, victims_are_asked
 
 SLACK_BYTES_MAX = 256 << 20
@@ -93,6 +95,8 @@ class Figures:
     park_timeout_s: Seconds
     is_due: bool
     """Something of the device has a time already."""
+    may_copy: bool
+    """Memory moves ahead of need, and no holder copies much itself."""
 
     @property
     def pending(self) -> list[SpaceRequest]:
@@ -140,6 +144,8 @@ class BudgetChange:
     """The most that its tenant could have."""
     park_hint_bytes: int
     """How much of its memory would have to leave if one other came back."""
+    ahead: Ahead = Ahead.NOTHING
+    """While it has no turn."""
     refused: bool = False
 
 
@@ -249,11 +255,18 @@ def decide(figures: Figures) -> Decision:
     final = _free_is_shared(figures, raised, free) if enough else raised
     retold, retold_due_s = _retold(figures, final, hungry)
     measuring, measure_due_s = _measuring(figures, final, hungry, pending)
-    due_s = (*answers_due_s, *retold_due_s, *measure_due_s)
-    told = final.told.keys() | retold
+    copies = NO_COPIES
+    if figures.attention.to_copy:
+        may_copy = enough and figures.may_copy and not _awaited(figures, final)
+        copies = who_copies(figures, final, may_copy=may_copy)
+    due_s = (*answers_due_s, *retold_due_s, *measure_due_s, *copies.due_s)
+    told = final.told.keys() | retold | copies.changed
+    moves = {share.client: Ahead.RESTORE for share in figures.ahead}
+    if copies.client is not None:
+        moves[copies.client] = Ahead.COPIES
     return Decision(
         changes=[
-            _change(figures, share, final.of(share))
+            _change(figures, share, final.of(share), moves.get(share.client, Ahead.NOTHING))
             for share in sorted((figures.shares[client] for client in told), key=_number)
         ],
         space=answers,
@@ -505,11 +518,12 @@ def _number(share: Share) -> int:
     return share.number
 
 
-def _change(figures: Figures, share: Share, budget_bytes: int) -> BudgetChange:
+def _change(figures: Figures, share: Share, budget_bytes: int, ahead: Ahead) -> BudgetChange:
     return BudgetChange(
         client=share.client,
         budget_bytes=budget_bytes,
         usable_bytes=figures.usable_bytes_for(share),
         park_hint_bytes=figures.hint_bytes_for(share),
+        ahead=ahead,
         refused=share.client in figures.refused,
     )

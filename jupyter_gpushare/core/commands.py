@@ -124,13 +124,24 @@ class TellMemoryLimit(Command):
     others_bytes: int
 
 
+class Ahead(enum.Enum):
+    """What moves ahead of need."""
+
+    NOTHING = "nothing"
+    COPIES = "copies"
+    """Memory that would leave first is copied to the host."""
+    RESTORE = "restore"
+    """Parked memory comes back, as far as the budget reaches."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellBudget(Command):
     """What the client may have on a device now; `refused_need`: the number of the need that cannot
     be met, 0 for none.
 
     `usable_bytes`: what its tenant could have at most. `park_hint_bytes`: what of its memory would
-    have to leave if one other came back with all that it has."""
+    have to leave if one other came back with all that it has. `ahead`: what moves ahead
+    of need while the client has no turn."""
 
     client: ClientId
     device: DeviceId
@@ -138,6 +149,7 @@ class TellBudget(Command):
     budget_bytes: int
     usable_bytes: int
     park_hint_bytes: int
+    ahead: Ahead = Ahead.NOTHING
     refused_need: int = 0
 
 

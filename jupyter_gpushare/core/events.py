@@ -232,7 +232,8 @@ class MemoryReported(ClientEvent):
     """Device memory of the client: all of it, what of it is in host memory, what of the rest cannot
     be moved. It could park `bytes_parkable` more, by a limit with the number `host_limit` (0: the
     machine's own), and has heard the budget of this serial. Of what is parked, at most `bytes_kept`
-    are on the device until others need them."""
+    are on the device until others need them. Of what is there and can be moved, the host has a copy
+    of `bytes_copied`; the client would copy `bytes_to_copy` more ahead of need."""
 
     device: DeviceId
     bytes_allocated: int
@@ -242,6 +243,8 @@ class MemoryReported(ClientEvent):
     host_limit: int = 0
     budget_serial: int = 0
     bytes_kept: int = 0
+    bytes_copied: int = 0
+    bytes_to_copy: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ def check_invariants(
     everybody_is_charged(state)
     if not is_unfinished:
         _rule(not state.touched, "what was touched is settled")
+        one_client_copies(state)
         the_alarm_is_set(state, now_s, wake_at_s)
 
 
@@ -324,11 +325,16 @@ def shares_are_listed(state: State) -> None:
         unused = [share for share in able if share.budget_bytes > share.bytes_resident]
         owing = [share for share in shares if share.bytes_charged > share.budget_bytes]
         asking = [s for s in shares if s.needed_bytes or s.granted_bytes or s.shortage]
+        to_copy = [share for share in shares if share.copies.bytes[1] and not share.failed]
+        copied = [share for share in shares if share.copies.bytes[0] and share.bytes_movable > 0]
         for name, found, so in (
             ("cannot park", listed.cannot_park, stays),
             ("have unused budgets", listed.unused, unused),
             ("owe", listed.owing, owing),
             ("ask", listed.asking, asking),
+            ("have something to copy", listed.to_copy, to_copy),
+            ("copy", listed.copying, [share for share in to_copy if share.copies.told]),
+            ("have copies", listed.copied, copied),
         ):
             _rule(found == {share.client: share for share in so}, f"those that {name} are listed")
         marked = {
@@ -344,6 +350,17 @@ def shares_are_listed(state: State) -> None:
         movable.sort(key=lambda share: (share.last_use_s, share.number))
         by_use = [share.client for share in movable]
         _rule(list(listed.by_last_use()) == by_use, "who can park is listed by its last use")
+
+
+def one_client_copies(state: State) -> None:
+    """On each device, while it has no turn and waits for none."""
+    for device in state.devices.values():
+        copying = device.memory.attention.copying.values()
+        _rule(len(copying) <= 1, "one client copies at a time")
+        for share in copying:
+            client = state.clients[share.client]
+            thinks = client.state is ClientState.IDLE and not client.frozen
+            _rule(thinks or device.lost, "who copies thinks", state.tenants[share.tenant])
 
 
 def waits_for_space_are_requests(state: State) -> None:

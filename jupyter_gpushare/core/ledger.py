@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from .ids import ClientId, Seconds, TenantId
 from .space.contexts import ENDED_S, SETTLED_S, Context, Contexts
+from .space.copies import Copies
 from .space.requests import SpaceRequest as SpaceRequest  # budgets.py has it from here
 
 UNLIMITED_BYTES = 2**64 - 1
@@ -42,19 +43,16 @@ class Attention:
     """A call waits for bytes or has just been given them, or such a need was refused lately."""
     owing: dict[ClientId, Share] = field(default_factory=dict)
     """They have more, or may believe that they may have more, than they were told last."""
-    unused: dict[ClientId, Share] = field(default_factory=dict)
-    """They may have more than they have."""
-    cannot_park: dict[ClientId, Share] = field(default_factory=dict)
-    """Movable memory of them stays, since the host has no space for it."""
+    unused: dict[ClientId, Share] = field(default_factory=dict)  # they may have more
+    cannot_park: dict[ClientId, Share] = field(default_factory=dict)  # the host has no space for it
     came_ahead: dict[ClientId, Share] = field(default_factory=dict)
-    in_vain: dict[ClientId, Share] = field(default_factory=dict)
-    """Their tenant has waited in vain (needs.py)."""
-    changed: dict[ClientId, Share] = field(default_factory=dict)
-    """Their figures have changed since the last look."""
-    to_show: dict[TenantId, None] = field(default_factory=dict)
-    """Tenants whose figures have changed: the list of `Changes`."""
-    _by_last_use: list[tuple[Seconds, int, ClientId]] = field(default_factory=list)
-    """Those that could release memory."""
+    to_copy: dict[ClientId, Share] = field(default_factory=dict)  # to the host, ahead of need
+    copying: dict[ClientId, Share] = field(default_factory=dict)  # of these, who was told to
+    copied: dict[ClientId, Share] = field(default_factory=dict)  # who has copies, and could park
+    in_vain: dict[ClientId, Share] = field(default_factory=dict)  # their tenant waited so
+    changed: dict[ClientId, Share] = field(default_factory=dict)  # since the last look
+    to_show: dict[TenantId, None] = field(default_factory=dict)  # the list of `Changes`
+    _by_last_use: list[tuple[Seconds, int, ClientId]] = field(default_factory=list)  # could park
 
     def note(self, share: Share) -> None:
         """The share's figures have changed."""
@@ -67,6 +65,10 @@ class Attention:
         able = not (share.failed or share.silent)
         _list(self.unused, share, able and share.budget_bytes > share.bytes_resident)
         _list(self.came_ahead, share, share.bytes_ahead > 0)
+        copied, to_copy = share.copies.bytes
+        _list(self.to_copy, share, to_copy > 0 and not share.failed)
+        _list(self.copying, share, share.copies.told and client in self.to_copy)
+        _list(self.copied, share, min(copied, share.bytes_movable) > 0)
         _list(self.cannot_park, share, able and share.bytes_staying > share.bytes_fixed)
         place = (share.last_use_s, share.number, client) if share.bytes_movable > 0 else None
         if place != share.place_by_use:
@@ -82,7 +84,8 @@ class Attention:
     def forget(self, share: Share) -> None:
         """The share ends."""
         lists = (self.asking, self.owing, self.unused, self.came_ahead, self.cannot_park)
-        for listed in (*lists, self.in_vain, self.changed):
+        copies = (self.to_copy, self.copying, self.copied)
+        for listed in (*lists, *copies, self.in_vain, self.changed):
             listed.pop(share.client, None)
         self._move(share, None)
 
@@ -200,8 +203,7 @@ class Share:
     attention: Attention
     number: int = 0
     """Counts the shares of the device in the order in which they came."""
-    last_use_s: Seconds = 0.0
-    """When its tenant's last turn ended."""
+    last_use_s: Seconds = 0.0  # when its tenant's last turn ended
     place_by_use: tuple[Seconds, int, ClientId] | None = None
     """Where it stands in `attention`, if it could release memory."""
     bytes_allocated: int = 0
@@ -218,14 +220,12 @@ class Share:
     needed_bytes: int = 0
     """Bytes that a call of it waits for."""
     need_id: int = 0  # the client's own number for what was needed last
-    met_id: int = 0
-    """And of the last need of this turn that it could have."""
+    met_id: int = 0  # and of the last need of this turn that it could have
     bytes_asked_for: int = 0
     """The most that it had to ask for since its last turn, and had then: it may again."""
     granted_bytes: int = 0
     """What it needed and may have now, until it reports it; if its turn ends, it needs it again."""
-    need_short_since_s: Seconds | None = None
-    """Since when others keep it from what it needs."""
+    need_short_since_s: Seconds | None = None  # others keep it from what it needs
     lacked_s: Seconds = 0.0
     room_since_s: Seconds = 0.0
     """For how long they did so in moments before that add up, and since when they do not."""
@@ -235,11 +235,10 @@ class Share:
     """When it last did what its budget asks of it, or was first asked."""
     silent: bool = False
     """It owes memory, and has made no progress for `park_timeout_s`."""
-    bytes_movable: int = 0
-    """Bytes that would leave the device if the client were asked."""
-    bytes_staying: int = 0
-    """Bytes that stay on the device, even if the client is asked."""
+    bytes_movable: int = 0  # they would leave the device if the client were asked,
+    bytes_staying: int = 0  # and these would not
     context: Context = field(default_factory=Context)
+    copies: Copies = field(default_factory=Copies)
     told_usable_bytes: int = -1
     told_hint_bytes: int = 0
     told_at_s: Seconds = 0.0
@@ -355,6 +354,7 @@ class Share:
         self._believed[0] = (serial, self.bytes_resident)
         self.budget_bytes = self._believed[-1][1]
         self.bytes_ahead = self.bytes_asked_for = self.met_id = 0
+        self.copies.told = False  # as the client takes it
         self._count()
 
     def fail(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from .ahead import shares_ahead
+from .ahead import line_matters, may_copy, shares_ahead
 from .budgets import (
     MEASURE_PERIOD_S,
     BudgetChange,
@@ -21,7 +21,7 @@ from .budgets import (
     noticed_bytes,
 )
 from .changes import Outbox
-from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
+from .commands import Ahead, MeasureDevice, ReportSilent, TellBudget, TellSpace
 from .events import DeviceMemoryMeasured, DeviceMode, DropReason, MemoryReported
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import UNLIMITED_BYTES, Share
@@ -87,7 +87,8 @@ class Residency:
         allocated, parked, fixed = share.bytes_allocated, share.bytes_parked, share.bytes_fixed
         parkable, heard, owed = share.bytes_parkable, share.heard_serial, share.owes
         resident, charged, staying = share.bytes_resident, share.bytes_charged, share.bytes_staying
-        limit, share.host_limit = share.host_limit, event.host_limit
+        copied, limit, share.host_limit = share.copies.bytes, share.host_limit, event.host_limit
+        share.copies.bytes = (event.bytes_copied, event.bytes_to_copy)
         memory.note()  # it may have had all that it could believe in
         share.reported(
             allocated=event.bytes_allocated,
@@ -99,6 +100,7 @@ class Residency:
         )
         same = allocated == share.bytes_allocated and parked == share.bytes_parked
         same &= fixed == share.bytes_fixed and heard == share.heard_serial
+        same &= copied == share.copies.bytes
         if same and (parkable, limit) == (share.bytes_parkable, share.host_limit):
             return False
         if client.state not in WITH_TURN:
@@ -135,7 +137,7 @@ class Residency:
         )
         if moved or share.bytes_charged != charged or self._state.obstacles:
             return True
-        if event.device in self._state.changes.pressed:
+        if copied != share.copies.bytes or event.device in self._state.changes.pressed:
             return True
         if drift > memory.drift_left:
             return True
@@ -194,14 +196,17 @@ class Residency:
         return True
 
     def look_ahead(self, lines: Iterable[DeviceId]) -> None:
-        """Somebody has come to these lines or left them, or was touched there: others are next."""
-        queues = (tenant.places.queues for tenant in self._state.touched.values())
-        named = self._state.devices.keys() & set(lines).union(*queues)
-        for device_id in named - self._state.changes.for_budgets.keys():
-            device = self._state.devices[device_id]
-            ahead = _ahead(self._state, device, self._state.holding_shares(device_id))
-            if device.memory.ahead_of != tuple(share.client for share in ahead):
-                self._state.changes.of_memory(device_id)
+        """Somebody has come to these lines or left them, or has changed: others are next."""
+        state, stirred = self._state, self._state.changes.to_tell.tenants.values()
+        opened = (client.devices for tenant in stirred for client in tenant.clients.values())
+        named = state.devices.keys() & set(lines).union(*opened)
+        for device_id in named - state.changes.for_budgets.keys():
+            device, memory = state.devices[device_id], state.devices[device_id].memory
+            ahead = _ahead(state, device, state.holding_shares(device_id))
+            listed = memory.attention.owing or memory.attention.to_copy
+            others = memory.ahead_of != tuple(share.client for share in ahead)
+            if others or (listed and line_matters(state, device)):
+                state.changes.of_memory(device_id)
 
     def settle(self, now_s: Seconds, only: DeviceId | None = None) -> bool:
         """All that the state asks for at this moment, on each device where something has changed
@@ -438,11 +443,11 @@ class Residency:
         was_awaited = share.is_awaited(holds=client.state in WITH_TURN)
         client.budget_serial += 1
         self._state.changes.of_memory(device.id)
+        share.copies.told = change.ahead is Ahead.COPIES
         share.told(client.budget_serial, change.budget_bytes)
         if share.owes and not was_awaited:
             share.progress_at_s = progress_time_s(self._state, now_s)
-        share.told_usable_bytes = change.usable_bytes
-        share.told_hint_bytes = change.park_hint_bytes
+        share.told_usable_bytes, share.told_hint_bytes = change.usable_bytes, change.park_hint_bytes
         share.told_at_s = now_s
         self._outbox.put_before_grant(
             share.client,
@@ -453,6 +458,7 @@ class Residency:
                 budget_bytes=change.budget_bytes,
                 usable_bytes=change.usable_bytes,
                 park_hint_bytes=change.park_hint_bytes,
+                ahead=change.ahead,
                 refused_need=share.need_id if change.refused else 0,
             ),
         )
@@ -550,4 +556,5 @@ def _look(
         next_progress_s=progress_time_s(state, now_s),
         park_timeout_s=settings.park_timeout_s,
         is_due=memory.due_s is not None,
+        may_copy=bool(memory.attention.to_copy) and may_copy(state, device),
     )

@@ -342,7 +342,8 @@ class SchedulerSettings:
     restore_ahead: RestoreAhead = setting(
         RestoreAhead.ON,
         help="`on`: parked memory of the tenant that is next comes back while another one still "
-        "computes, into space that nobody with a turn uses. `off`: it comes back with the turn.",
+        "computes, into space that nobody with a turn uses, and the host has a copy of what would "
+        "leave first. `off`: it moves with the turn.",
     )
     memory_caps: str = setting(
         "",

@@ -34,6 +34,12 @@ class MemoryMode(enum.IntEnum):
     OFF = 2
 
 
+class Ahead(enum.IntEnum):
+    NOTHING = 0
+    COPIES = 1
+    RESTORE = 2
+
+
 class RefusalCode(enum.IntEnum):
     BAD_PROTOCOL = 1
     WRONG_VERSION = 2
@@ -187,7 +193,9 @@ class MemoryReported(Message):
     serial of the latest MemoryBudget on this connection (0: none; then the budget is what the
     client has on the device). The client allocates nothing beyond its budget. Without a turn it
     parks what exceeds the budget. bytes_kept: managed memory among the parked; the driver may count
-    as much device memory as used, and gives it to whoever allocates.
+    as much device memory as used, and gives it to whoever allocates. bytes_copied: of what is on
+    the device and can be moved, what the host has a copy of, so that it leaves without being
+    copied. bytes_to_copy: how much more the client would copy to the host ahead of need.
     """
 
     TYPE: ClassVar[int] = 10
@@ -201,6 +209,8 @@ class MemoryReported(Message):
         Field("host_limit", Kind.U64),
         Field("budget_serial", Kind.U32),
         Field("bytes_kept", Kind.U64),
+        Field("bytes_copied", Kind.U64),
+        Field("bytes_to_copy", Kind.U64),
     )
 
     device: bytes
@@ -211,6 +221,8 @@ class MemoryReported(Message):
     host_limit: int
     budget_serial: int
     bytes_kept: int
+    bytes_copied: int
+    bytes_to_copy: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -570,7 +582,8 @@ class MemoryBudget(Message):
     moment, without a word. usable_bytes: what its tenant could have at most if all others parked
     all they can. park_hint_bytes: how much of its memory would have to leave, with what is parked
     already, if one other came back with all that it has; the client prepares host memory for it.
-    refused_need: the number of the need that cannot be met, which is out of memory; 0: none.
+    ahead: what moves ahead of need while the client has no turn. refused_need: the number of the
+    need that cannot be met, which is out of memory; 0: none.
     """
 
     TYPE: ClassVar[int] = 76
@@ -581,6 +594,7 @@ class MemoryBudget(Message):
         Field("budget_bytes", Kind.U64),
         Field("usable_bytes", Kind.U64),
         Field("park_hint_bytes", Kind.U64),
+        Field("ahead", Kind.ENUM, enum=Ahead),
         Field("refused_need", Kind.U32),
     )
 
@@ -589,6 +603,7 @@ class MemoryBudget(Message):
     budget_bytes: int
     usable_bytes: int
     park_hint_bytes: int
+    ahead: Ahead
     refused_need: int
 
 

@@ -11,6 +11,7 @@ import {
   type IHolder,
   type IKernel,
   type IMemory,
+  type MovingKind,
   type StayingKind,
   type ITenant,
   type IWait
@@ -324,11 +325,34 @@ export function explainShares(trans: TranslationBundle): string {
 
 /** One of the amounts that tell what a kernel has of a device. */
 export interface IKernelShare {
-  readonly kind: 'resident' | 'parked' | 'fixed' | 'cap';
+  readonly kind: 'resident' | 'parked' | 'kinds' | 'fixed' | 'cap';
   readonly words: string;
 }
 
-/** What cannot move, and of which kinds it is, the largest first. */
+/** Amounts with what they are, the largest first. */
+function listed<T extends string>(
+  amounts: ReadonlyMap<T, number>,
+  words: Record<T, string>
+): string {
+  return [...amounts]
+    .sort(([, left], [, right]) => right - left)
+    .map(([kind, bytes]) => `${formatBytes(bytes)} ${words[kind]}`)
+    .join(', ');
+}
+
+/** Of which kinds what can move is; empty where all is plain, as it is of most programs. */
+function formatMoving(memory: IMemory, trans: TranslationBundle): string {
+  const words: Record<MovingKind, string> = {
+    plain: trans.__('plain'),
+    mapped: trans.__('mapped'),
+    pooled: trans.__('stream-ordered'),
+    prefetched: trans.__('managed')
+  };
+  const others = [...memory.moving.keys()].some(kind => kind !== 'plain');
+  return others ? trans.__('by kind %1', listed(memory.moving, words)) : '';
+}
+
+/** What cannot move, and of which kinds it is. */
 function formatFixed(memory: IMemory, trans: TranslationBundle): string {
   const all = trans.__('cannot move %1', formatBytes(memory.bytesFixed));
   const words: Record<StayingKind, string> = {
@@ -339,10 +363,8 @@ function formatFixed(memory: IMemory, trans: TranslationBundle): string {
     arrays: trans.__('arrays'),
     other: trans.__('other')
   };
-  const kinds = [...memory.staying]
-    .sort(([, left], [, right]) => right - left)
-    .map(([kind, bytes]) => `${formatBytes(bytes)} ${words[kind]}`);
-  return kinds.length > 0 ? `${all} (${kinds.join(', ')})` : all;
+  const kinds = listed(memory.staying, words);
+  return kinds ? `${all} (${kinds})` : all;
 }
 
 /** What one kernel has of one device; empty when it has nothing there. */
@@ -354,13 +376,15 @@ export function formatKernelMemory(
   if (bytesResident <= 0 && bytesParked <= 0) {
     return [];
   }
+  const kinds = formatMoving(memory, trans);
   const amounts = [
     ['resident', bytesResident, trans.__('%1 on the GPU', formatBytes(bytesResident))],
     ['parked', bytesParked, trans.__('in host memory %1', formatBytes(bytesParked))],
+    ['kinds', kinds.length, kinds],
     ['fixed', bytesFixed, formatFixed(memory, trans)],
     ['cap', capBytes, trans.__('limit %1', formatBytes(capBytes))]
   ] as const;
-  return amounts.flatMap(([kind, bytes, words]) => (bytes > 0 ? [{ kind, words }] : []));
+  return amounts.flatMap(([kind, size, words]) => (size > 0 ? [{ kind, words }] : []));
 }
 
 /** What is meant by the words of `formatKernelMemory` that do not explain themselves. */

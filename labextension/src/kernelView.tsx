@@ -151,13 +151,18 @@ function MemoryLine(props: {
     <p className="jp-gpushare-KernelMemory" title={explainKernelMemory(trans)}>
       <Counting
         key={parts.map(({ kind }) => kind).join(' ')}
-        words={`${on && `${on}: `}${unbroken(parts)}`}
+        words={`${on && `${on}: `}${parts.map(unbroken).join(' · ')}`}
       >
         {on && <bdi>{`${on}: `}</bdi>}
-        {parts.map(({ kind, words }, index) => (
-          <span key={kind}>
+        {parts.map((part, index) => (
+          <span key={part.kind}>
             {index > 0 && ' · '}
-            <span className="jp-gpushare-Part">{words}</span>
+            {pieces(part).map((piece, place) => (
+              <span key={piece}>
+                {place > 0 && ' '}
+                <span className="jp-gpushare-Part">{piece}</span>
+              </span>
+            ))}
           </span>
         ))}
       </Counting>
@@ -165,9 +170,16 @@ function MemoryLine(props: {
   ) : null;
 }
 
-/** The amounts in one text that is broken between them alone. */
-function unbroken(shares: readonly IKernelShare[]): string {
-  return shares.map(({ words }) => words.replace(/ /g, '\u00a0')).join(' · ');
+/** What of an amount is not broken: all of it, but for the kinds that may stand behind it. */
+function pieces(share: IKernelShare): readonly string[] {
+  return share.words.replace(/, | (?=\()/g, gap => `${gap.trim()}\n`).split('\n');
+}
+
+/** An amount whose spaces are broken between its pieces alone. */
+function unbroken(share: IKernelShare): string {
+  return pieces(share)
+    .map(piece => piece.replace(/ /g, '\u00a0'))
+    .join(' ');
 }
 
 function KernelName(props: KernelView.IProps): ReactElement {

@@ -84,6 +84,8 @@ export const STAYING_KINDS = [
   'other'
 ] as const;
 export type StayingKind = (typeof STAYING_KINDS)[number];
+export const MOVING_KINDS = ['plain', 'mapped', 'pooled', 'prefetched'] as const;
+export type MovingKind = (typeof MOVING_KINDS)[number];
 
 export interface IMemory {
   readonly deviceId: string;
@@ -95,6 +97,8 @@ export interface IMemory {
   readonly bytesFixed: number;
   /** Bytes of what cannot be parked, by kind. */
   readonly staying: ReadonlyMap<StayingKind, number>;
+  /** Bytes of what can be, but for what of it is used by others. */
+  readonly moving: ReadonlyMap<MovingKind, number>;
   /** More than this the kernel does not get; 0 where it may have all. */
   readonly capBytes: number;
 }
@@ -314,13 +318,15 @@ function parseTrim(value: unknown): ITrim {
 }
 
 /** A scheduler of an older package tells no kinds. */
-function parseStaying(value: unknown): ReadonlyMap<StayingKind, number> {
+function parseKinds<T extends string>(
+  value: unknown,
+  wanted: readonly T[]
+): ReadonlyMap<T, number> {
   const kinds = value === undefined ? {} : asRecord(value, 'memory.kinds');
   return new Map(
-    STAYING_KINDS.filter(kind => kinds[kind] !== undefined).map(kind => [
-      kind,
-      asAmount(kinds[kind], `kinds.${kind}`)
-    ])
+    wanted
+      .filter(kind => kinds[kind] !== undefined)
+      .map(kind => [kind, asAmount(kinds[kind], `kinds.${kind}`)])
   );
 }
 
@@ -331,7 +337,8 @@ function parseMemory(value: unknown): IMemory {
     bytesResident: asAmount(memory.bytes_resident, 'bytes_resident'),
     bytesParked: asAmount(memory.bytes_parked, 'bytes_parked'),
     bytesFixed: asAmount(memory.bytes_fixed, 'bytes_fixed'),
-    staying: parseStaying(memory.kinds),
+    staying: parseKinds(memory.kinds, STAYING_KINDS),
+    moving: parseKinds(memory.kinds, MOVING_KINDS),
     capBytes: asAmount(memory.cap_bytes, 'cap_bytes')
   };
 }

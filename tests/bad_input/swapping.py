@@ -72,10 +72,14 @@ KINDS = {
         Kind("plain", 0, pieces=5),
         Kind("mapped", 1, pieces=5),
         Kind("async", 2, pieces=4, scale=3, granule=32 * MIB),
+        Kind("managed", 3, pieces=5),
     )
 }
-OTHERS = [name for name in KINDS if name != "plain"]
-EACH_KIND = pytest.mark.parametrize("kind", KINDS)
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+OF_CHUNKS = [name for name in KINDS if name != "managed"]
+"""What moves by copies of the hook's; managed memory moves by prefetches of the driver's."""
+OTHERS = [name for name in OF_CHUNKS if name != "plain"]
+EACH_KIND = pytest.mark.parametrize("kind", OF_CHUNKS)
 OTHER_KINDS = pytest.mark.parametrize("kind", OTHERS)
 OTHERS_AT_LENGTH = pytest.mark.parametrize(
     "kind", ["plain", *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)]
@@ -174,7 +178,9 @@ class SmallDevice:
         self.await_memory(victim, lambda memory: memory.get("bytes_parked", 0) > 0)
 
     def bytes_moved(self, pid: int, kind: str) -> int:
-        """From the device's journal: bytes that a process has mapped (MAP) or unmapped (UNMAP)."""
+        """From the device's journal: bytes that a process has mapped (MAP) or unmapped (UNMAP).
+        Managed memory is prefetched instead, either way."""
+        kind = "PREFETCH" if self.kind.name == "managed" else kind
         return sum(r.amount for r in self.machine.journal() if r.pid == pid and r.kind.name == kind)
 
     def await_moved(self, pid: int, kind: str, at_least: int) -> None:

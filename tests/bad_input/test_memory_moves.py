@@ -11,6 +11,7 @@ import pytest
 
 from tests.bad_input.swapping import (
     EACH_KIND,
+    EVERY_KIND,
     FIRST_FURTHER_SLOT,
     OTHER_KINDS,
     OTHERS_AT_LENGTH,
@@ -195,6 +196,8 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
         pytest.param("mapped", "taker", marks=pytest.mark.full),
         pytest.param("async", "giver", marks=pytest.mark.full),
         ("async", "taker"),
+        ("managed", "giver"),
+        ("managed", "taker"),
     ],
 )
 def test_a_kill_in_the_middle_of_a_full_duplex_hand_over(slow: SmallDevice, victim: str) -> None:
@@ -318,7 +321,7 @@ def test_frees_in_the_middle_of_an_exchange(slow: SmallDevice) -> None:
     "bad-memory",
     "A fork while parked and with an arena takes nothing from the parent",
 )
-@EACH_KIND
+@EVERY_KIND
 def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
     """A child has neither CUDA nor the parent's host memory, and its end takes nothing away."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
@@ -360,7 +363,7 @@ def test_an_interrupt_during_a_restore(tmp_path: Path, kind: str) -> None:
     "A device-side assert while holding memory: others are served, and have its memory when the "
     "process ends",
 )
-@EACH_KIND
+@EVERY_KIND
 def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
     """A context with a sticky error is nobody's victim: its memory stays in the way until its
     process ends, others are out of memory only if they need that much, and none is harmed."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.swapping import (
-    EACH_KIND,
+    EVERY_KIND,
     FIRST_FURTHER_SLOT,
     KINDS,
     SmallDevice,
@@ -40,7 +40,7 @@ def device(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
     "A device full of somebody else's memory: tenants share the rest, and who needs more than "
     "that is out of memory",
 )
-@EACH_KIND
+@EVERY_KIND
 def test_a_device_full_of_somebody_elses_memory(device: SmallDevice) -> None:
     """What a process without the hook has cannot be parked: tenants share the rest, and only who
     needs more than that by itself is out of memory. When it goes, there is room again."""
@@ -67,7 +67,7 @@ def test_a_device_full_of_somebody_elses_memory(device: SmallDevice) -> None:
     "Host memory and control groups exhausted: whoever cannot be parked is no victim, the "
     "newcomer is out of memory until there is room",
 )
-@EACH_KIND
+@EVERY_KIND
 def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
     """A tenant whose control group has no room for the park is nobody's victim: the newcomer is out
     of memory, and gets it once there is room."""
@@ -93,7 +93,7 @@ def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
     "Allocations of 0 bytes, of more than the cap, of more than the device: the driver's own "
     "errors, at once",
 )
-@EACH_KIND
+@EVERY_KIND
 def test_allocations_of_nothing_and_of_too_much(device: SmallDevice) -> None:
     """Zero bytes are an invalid value; more than the device has is out of memory, at once and for
     this tenant alone, whoever else has memory there."""
@@ -111,7 +111,7 @@ def test_allocations_of_nothing_and_of_too_much(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise("Allocations of 0 bytes, of more...")
-@EACH_KIND
+@EVERY_KIND
 def test_allocations_of_more_than_the_cap(tmp_path: Path, kind: str) -> None:
     """A tenant's cap counts what it has parked too."""
     held, charged = KINDS[kind].held, KINDS[kind].charged
@@ -207,7 +207,7 @@ def test_frees_in_a_stream_that_are_none(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise("bad-memory", "A free while parked needs no turn and brings nothing back")
-@EACH_KIND
+@EVERY_KIND
 def test_a_free_while_parked(device: SmallDevice, kind: str) -> None:
     """Memory that lies in host memory is freed without a turn and without coming back; the rest
     comes back as it was."""
@@ -235,7 +235,7 @@ def test_a_free_while_parked(device: SmallDevice, kind: str) -> None:
 
 
 @pytest.mark.promise("Device reset and context destruction while...")
-@EACH_KIND
+@EVERY_KIND
 def test_processes_end_well(device: SmallDevice) -> None:
     """Who has parked memory and ends, ends: with status 0, and leaves the device to the others."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)

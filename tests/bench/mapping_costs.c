@@ -7,12 +7,15 @@
  *        mapping_costs compute SECONDS           launches of some 6.5 ms that only compute
  *        mapping_costs copy SECONDS              copies on the device and to it, 64 MiB each
  *        mapping_costs alloc SECONDS             allocations and frees of 2 MiB
+ *        mapping_costs both SECONDS              copies of 1 GiB to and from the device at once
  *        mapping_costs copies 0                  copy to and from the device until input ends
  *        mapping_costs restore BLOCK BATCH       bring 8 GiB in and out again until input ends;
  * BATCH mappings get their access by one call
+ *        mapping_costs churn BLOCK GBPS          make, map, unmap and free blocks at that rate,
+ *        mapping_costs remap BLOCK GBPS          or map and unmap one alone, until input ends
  *
- * The first five print a line for each step: its name, and for each round or call the nanoseconds.
- * The last two print "ready" when they have begun, and bytes and nanoseconds at their end. */
+ * The first six print a line for each step: its name, and for each round or call the nanoseconds.
+ * The last four print "ready" when they have begun, and bytes and nanoseconds at their end. */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <inttypes.h>
@@ -277,6 +280,46 @@ static void keep_copying(void) {
     printf("copies %" PRIu64 " %" PRIu64 "\n", bytes, now_ns() - began_ns);
 }
 
+static void measure_both(double seconds) {
+    CUdeviceptr memory[2];
+    CUstream streams[2];
+    unsigned char *host[2];
+    for (int i = 0; i < 2; i++) {
+        host[i] = pinned(1024 * MIB);
+        check(cuMemAlloc(&memory[i], 1024 * MIB), "cuMemAlloc");
+        check(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    }
+    const uint64_t end_ns = now_ns() + (uint64_t)(seconds * 1e9);
+    while (now_ns() < end_ns) {
+        const uint64_t began_ns = now_ns();
+        check(cuMemcpyDtoHAsync(host[0], memory[0], 1024 * MIB, streams[0]), "copy out");
+        check(cuMemcpyHtoDAsync(memory[1], host[1], 1024 * MIB, streams[1]), "copy in");
+        check(cuStreamSynchronize(streams[0]), "cuStreamSynchronize");
+        check(cuStreamSynchronize(streams[1]), "cuStreamSynchronize");
+        note(began_ns);
+    }
+    print_samples("both_ways");
+}
+
+static void keep_mapping(uint64_t block, double gbps, bool makes) {
+    const CUdeviceptr address = reserved(block);
+    uint64_t bytes = 0;
+    if (!makes) create(block, 0, 1);
+    begin();
+    const uint64_t began_ns = now_ns();
+    while (!input_ended()) {
+        if (makes) create(block, 0, 1);
+        map(address, block, 0, 1);
+        set_access(address, block, 0, 1, 1);
+        unmap(address, block, 0, 1, 1);
+        if (makes) release(0, 1);
+        bytes += block;
+        while ((double)(now_ns() - began_ns) < (double)bytes / gbps)
+            usleep(20);
+    }
+    printf("mapping %" PRIu64 " %" PRIu64 "\n", bytes, now_ns() - began_ns);
+}
+
 /* In and out in turn; only the way in is measured. */
 static void keep_restoring(uint64_t block, int batch) {
     const int blocks = (int)(RESTORED_BYTES / block);
@@ -322,6 +365,10 @@ int main(int count, char **arguments) {
         measure_copy(atof(arguments[2]));
     else if (!strcmp(what, "alloc"))
         measure_alloc(atof(arguments[2]));
+    else if (!strcmp(what, "both"))
+        measure_both(atof(arguments[2]));
+    else if ((!strcmp(what, "churn") || !strcmp(what, "remap")) && count == 4)
+        keep_mapping(strtoull(arguments[2], NULL, 10), atof(arguments[3]), what[0] == 'c');
     else if (!strcmp(what, "copies"))
         keep_copying();
     else if (!strcmp(what, "restore") && count == 4)

@@ -1,5 +1,7 @@
 """What mapped memory costs on a real GPU, without the hook: the steps by which it comes and goes,
-alone and beside another process, and what such a process costs its neighbours.
+alone and beside another process, and what such a process costs its neighbours. The last part says
+what a hand-over can reach at most: copies both ways beside a process that only makes and frees
+memory at the same rate, or only maps and unmaps it.
 
 `python -m tests.bench.mapping_costs` prints a table, and the figures as JSON in the last line. It
 needs a GPU with 24 GiB free: the simulated one has no copy engines that processes compete for."""
@@ -18,12 +20,13 @@ from tests.gpu.conftest import real_device_count
 from tests.support.memory_tenants import built_tenant
 from tests.support.paths import ROOT
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 BLOCKS_MIB = (2, 20, 64)
 BLOCKS = 32
 ROUNDS = 15
 TRIMMED_GIB = (1, 8)
 BESIDE_S = 3.0
+HAND_OVER_GBPS = 45
 RESTORES = ((2, 1), (2, 32), (20, 1), (20, 32), (64, 1), (64, 8))
 """The neighbour's block in MiB, and how many of them get their access by one call."""
 
@@ -105,6 +108,20 @@ def neighbours(programs: Programs) -> dict[str, float]:
     return figures
 
 
+def hand_overs(programs: Programs) -> dict[str, float]:
+    """GB/s each way of copies of 1 GiB both ways."""
+    figures = {}
+    for block in BLOCKS_MIB:
+        for beside in ("alone", "churn", "remap"):
+            neighbour = (beside, block * MIB, HAND_OVER_GBPS)
+            with programs.beside(*neighbour) if beside != "alone" else nullcontext([]) as rate:
+                (took_ns,) = programs.measured("both", BESIDE_S).values()
+            figures[f"both_ways_gbps_{block}mib_{beside}"] = GIB / statistics.median(took_ns[1:])
+            if rate:
+                figures[f"{beside}_gbps_{block}mib"] = rate[0]
+    return figures
+
+
 def _summary(name: str, took_ns: list[int]) -> dict[str, float]:
     ordered = sorted(took_ns)
     return {
@@ -121,7 +138,7 @@ def main() -> int:
         return 2
     programs = Programs()
     figures: dict[str, float] = {}
-    for part in (mapping, trimming, neighbours):
+    for part in (mapping, trimming, neighbours, hand_overs):
         found = part(programs)
         for name, value in found.items():
             print(f"  {name:<52}{value:>12.4f}", flush=True)

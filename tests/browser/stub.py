@@ -113,7 +113,18 @@ def busy_state() -> State:
                 "train-resnet.ipynb",
                 "holds",
                 hold_left_s=599,
-                memory=[memory(bytes_resident=61 * GIB, bytes_fixed=GIB // 2)],
+                memory=[
+                    memory(
+                        bytes_resident=61 * GIB,
+                        bytes_fixed=GIB // 2,
+                        kinds={
+                            "mapped": 58 * GIB,
+                            "plain": 5 * GIB // 2,
+                            "graphs": 3 * GIB // 8,
+                            "arrays": GIB // 8,
+                        },
+                    )
+                ],
             ),
             kernel(
                 "explore.ipynb",

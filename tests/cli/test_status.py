@@ -318,7 +318,32 @@ def test_memory_that_cannot_be_moved_is_told_by_kind(
         "work has memory that cannot be moved: 4.0 GiB used by others, 2.0 GiB managed, 1.0 GiB "
         "of graphs." in text
     )
+    assert "of these kinds" not in text
     scheduler.eventually(lambda s: not s["tenants"] or not s["tenants"][0]["memory"])
+
+
+@pytest.mark.promise(
+    "cli",
+    "`jupyter gpushare status`, the panel and `%gpushare` tell of which kinds memory that can be "
+    "moved is, where it is not all plain",
+)
+def test_memory_that_can_be_moved_is_told_by_kind(
+    scheduler: SchedulerUnderTest, gpushare: Command
+) -> None:
+    """The largest first."""
+    told = {f"bytes_{kind}": 0 for kind in KINDS}
+    kinds = {"bytes_plain": GIB, "bytes_mapped": 5 * GIB, "bytes_pooled": 2 * GIB}
+    with scheduler.joined("work") as work:
+        work.send(
+            memory_reported(DEVICE, 8 * GIB),
+            MemoryKindsReported(device=DEVICE, **{**told, **kinds}),
+        )
+        scheduler.eventually(lambda s: s["tenants"][0]["memory"][0].get("kinds"))
+        text = gpushare("status").stdout
+    assert (
+        "work has memory of these kinds: 5.0 GiB mapped, 2.0 GiB stream-ordered, 1.0 GiB plain."
+        in text
+    )
 
 
 @pytest.mark.promise(

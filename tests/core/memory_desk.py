@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import Command, MeasureDevice, TellBudget, TellSpace
+from jupyter_gpushare.core.commands import Ahead, Command, MeasureDevice, TellBudget, TellSpace
 from jupyter_gpushare.core.ids import ClientId, DeviceId
 from jupyter_gpushare.core.needs import GRACE_S
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
@@ -67,6 +67,8 @@ class MemoryDesk(Desk):
                 host_limit=has["host_limit"],
                 budget_serial=serial,
                 bytes_kept=has.get("kept", 0),
+                bytes_copied=has.get("copied", 0),
+                bytes_to_copy=has.get("to_copy", 0),
             ),
             after_s=after_s,
         )
@@ -120,7 +122,9 @@ class MemoryDesk(Desk):
                 self.report(client, device)
                 budget = has["allocated"] - has["parked"]
                 told = self.budgets[client, device]
-                self.budgets[client, device] = dataclasses.replace(told, budget_bytes=budget)
+                self.budgets[client, device] = dataclasses.replace(
+                    told, budget_bytes=budget, ahead=Ahead.NOTHING
+                )
         return super().drop(client, *args, **kwargs)  # type: ignore[arg-type]
 
     def park(self, client: ClientId, device: str = "A", *, after_s: float = 0.0) -> list[Command]:

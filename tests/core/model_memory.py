@@ -2,7 +2,9 @@
 
 It keeps to decision 0007: nothing is created beyond the budget or without the turn; what is beyond
 the budget is parked when there is no turn; what is parked is restored when there is one, and ahead
-of it, as far as the budget reaches.
+of it, as far as the budget reaches and if it says so. And to decision 0033: without a turn the host
+gets copies if the budget says so, of what would have to leave; all are given up before a turn
+begins to run.
 """
 
 from __future__ import annotations
@@ -11,9 +13,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import Command, TellBudget, TellSpace
+from jupyter_gpushare.core.commands import Ahead, Command, TellBudget, TellSpace
 from jupyter_gpushare.core.ids import ClientId, DeviceId
-from jupyter_gpushare.core.ledger import UNLIMITED_BYTES
 
 from .model_client import Gate, ModelClient
 
@@ -28,6 +29,10 @@ class ModelMemory:
     parkable: int = 20_000
     budget: int = 0
     serial: int = 0
+    hint: int = 0
+    ahead: Ahead = Ahead.NOTHING
+    copied: int = 0
+    """On the device and in host memory."""
     need: int = 0
     """A call waits for so much."""
     calls: int = 0
@@ -38,6 +43,12 @@ class ModelMemory:
     @property
     def resident(self) -> int:
         return self.allocated - self.parked
+
+    @property
+    def to_copy(self) -> int:
+        """Without a turn: what would have to leave, and has no copy yet."""
+        movable = min(self.resident - self.fixed, self.parkable)
+        return max(0, min(self.hint - self.parked, movable) - self.copied)
 
 
 @dataclass(eq=False)
@@ -118,6 +129,7 @@ class MemoryClient(ModelClient):
         memory.parked -= from_parked
         memory.parkable += from_parked
         memory.fixed = min(memory.fixed, memory.resident)
+        memory.copied = min(memory.copied, memory.resident - memory.fixed)
         self.report(device)
         self._look_again()
 
@@ -135,6 +147,7 @@ class MemoryClient(ModelClient):
         super().connect_again(client)
         for device, memory in self.memory.items():
             memory.budget, memory.serial, memory.told_need = memory.resident, 0, (0, 0)
+            memory.ahead = Ahead.NOTHING
             self.report(device)
             self.say_need(device)
 
@@ -150,17 +163,39 @@ class MemoryClient(ModelClient):
             if self.gate is Gate.OPEN:
                 moved = -min(count, memory.parked, max(0, memory.budget - memory.resident))
             elif self.gate is Gate.SHUT:
-                movable = min(memory.resident - memory.fixed, memory.parkable)
-                moved = max(0, min(count, memory.resident - memory.budget, movable))
-                if memory.resident < memory.budget < UNLIMITED_BYTES:
-                    moved = -min(count, memory.parked, memory.budget - memory.resident)
+                moved = self._without_turn(memory, count)
             else:
                 moved = 0
+            copies = min(count, self._to_copy(device)) if memory.ahead is Ahead.COPIES else 0
             if moved:
                 memory.parked += moved
                 memory.parkable -= moved
+                memory.copied = max(0, memory.copied - moved)
+            elif copies:
+                memory.copied += copies
+            if moved or copies:
                 self.report(device)
         self._look_again()
+
+    def _without_turn(self, memory: ModelMemory, count: int) -> int:
+        """What leaves the device, or comes back (negative)."""
+        movable = min(memory.resident - memory.fixed, memory.parkable)
+        moved = max(0, min(count, memory.resident - memory.budget, movable))
+        if memory.resident < memory.budget and memory.ahead is Ahead.RESTORE:
+            moved = -min(count, memory.parked, memory.budget - memory.resident)
+        return moved
+
+    def _to_copy(self, device: DeviceId) -> int:
+        is_idle = self.gate is Gate.SHUT and device not in self.failed
+        return self.memory[device].to_copy if is_idle else 0
+
+    def _give_copies_up(self) -> None:
+        """The program may write from now on."""
+        if self.gate is Gate.OPEN and not self.restores:
+            for device, memory in self.memory.items():
+                if memory.copied:
+                    memory.copied = 0
+                    self.report(device)
 
     # ---- what is said ------------------------------------------------------------------------
 
@@ -175,6 +210,8 @@ class MemoryClient(ModelClient):
                 bytes_fixed=memory.fixed,
                 bytes_parkable=memory.parkable,
                 budget_serial=memory.serial,
+                bytes_copied=memory.copied,
+                bytes_to_copy=self._to_copy(device),
             )
         )
 
@@ -196,13 +233,16 @@ class MemoryClient(ModelClient):
             self.calls_wait = True  # it has not been let through
         for device, memory in self.memory.items():
             self.report(device)
-            memory.budget = memory.resident
+            memory.budget, memory.ahead = memory.resident, Ahead.NOTHING
             if memory.need and self.keeps_need:
                 self.calls_wait = True
             elif memory.need:
                 memory.need = 0
                 self.say_need(device)
         super()._drop(reason)
+        for device in self.memory:
+            if self._to_copy(device):
+                self.report(device)
 
     def take_in(self, command: Command) -> None:
         if isinstance(command, TellBudget):
@@ -215,6 +255,7 @@ class MemoryClient(ModelClient):
 
     def _look_again(self) -> None:
         """If the gate is open and all memory is back, calls that wait for memory try once more."""
+        self._give_copies_up()
         for device, memory in self.memory.items():
             if memory.need and self.gate is Gate.OPEN and not self.restores:
                 if memory.resident + memory.need <= memory.budget:
@@ -228,6 +269,7 @@ class MemoryClient(ModelClient):
         if memory is None:
             return
         memory.budget, memory.serial = command.budget_bytes, command.serial
+        memory.hint, memory.ahead = command.park_hint_bytes, command.ahead
         self.report(command.device)
         if memory.need and command.refused_need == memory.calls:
             self.refused += 1

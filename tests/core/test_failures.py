@@ -426,6 +426,7 @@ def test_a_failure_at_each_change_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.long
 @pytest.mark.promise("A failure in the middle of an event leaves...")
 def test_a_failure_at_every_change_leaves_nothing_behind() -> None:
     """The same at every line that changes something."""

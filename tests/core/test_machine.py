@@ -676,6 +676,7 @@ TestLongWorld = LongWorld.TestCase
 TestLongWorld.pytestmark = [
     WORLD_TIMEOUT,
     pytest.mark.full,
+    pytest.mark.long,
     pytest.mark.promise("The core is pure, and keeps..."),
 ]
 TestLongWorld.__doc__ = "The same in many more and longer runs."

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import initialize, rule
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import Command, MeasureDevice
+from jupyter_gpushare.core.commands import Ahead, Command, MeasureDevice
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
 from jupyter_gpushare.core.space import victims
@@ -25,7 +25,16 @@ from jupyter_gpushare.core.space.obstacles import obstacle
 
 from .model_client import ModelClient
 from .model_memory import MemoryClient
-from .test_machine import DEVICES, WORLD_TIMEOUT, Lines, World, lines, some_device, some_index
+from .test_machine import (
+    DEVICES,
+    TENANTS,
+    WORLD_TIMEOUT,
+    Lines,
+    World,
+    lines,
+    some_device,
+    some_index,
+)
 
 TOTAL = 8000
 RESERVE = 1000
@@ -78,6 +87,7 @@ class MemoryWorld(World):
         self.asks_for_memory = event.client if isinstance(event, ev.MemoryNeeded) else None
         super().handle(event)
         self.there_is_no_more_than_fits()
+        self.who_was_told_to_copy_knows_it()
 
     def kept_away(self) -> set[TenantId]:
         """The status names an obstacle only while the devices are free. Who was passed over for it
@@ -137,6 +147,18 @@ class MemoryWorld(World):
             # What strangers take of a reserve that is lent, the driver refuses.
             assert self.used(device) <= TOTAL + FOREIGN_MAX
 
+    def who_was_told_to_copy_knows_it(self) -> None:
+        """Whoever has heard the last that it was told, and has not given back its turn since."""
+        state = self.scheduler._machine._state
+        for client in self.processes():
+            drops = any(isinstance(said, ev.TurnDropped) for said in client.outbox)
+            if client.closed or drops or client.id not in state.clients:
+                continue
+            for device, share in state.clients[client.id].devices.items():
+                memory = client.memory.get(device)
+                if memory is not None and memory.serial == share._believed[-1][0]:
+                    assert (memory.ahead is Ahead.COPIES) == share.copies.told, share
+
     # ---- rules -------------------------------------------------------------------------------
 
     @rule(index=some_index, device=some_device, count=some_bytes, fixed=st.booleans(), lines=lines)
@@ -154,6 +176,25 @@ class MemoryWorld(World):
             for device in sorted(client.devices):
                 client.allocate(device, count)
             self.flow(client, lines)
+
+    @rule(count=st.sampled_from([1500, 2500, 4000]), lines=lines)
+    def take_turns(self, count: int, lines: Lines) -> None:
+        """All of them compute in turn and allocate, as far as all goes well, and then they think:
+        some may copy ahead of need."""
+        for client in self.processes():
+            client.call()
+            self.flow(client, Lines.FAST)
+            for device in sorted(client.devices):
+                client.allocate(device, count)
+            self.flow(client, Lines.FAST)
+            for _ in range(3):
+                self.all_move(9000, Lines.FAST)
+                self.time_passes(0.4)
+            client.end_cell()
+            self.flow(client, Lines.FAST)
+        for _ in range(3):
+            self.time_passes(0.3)
+            self.all_move(100, lines)
 
     @rule(index=some_index, device=some_device, count=some_bytes, lines=lines)
     def free(self, index: int, device: DeviceId, count: int, lines: Lines) -> None:
@@ -322,6 +363,20 @@ class LongMemoryWorld(MemoryWorld):
     """The same, for longer."""
 
 
+class CopyWorld(MemoryWorld):
+    """It begins with notebooks that think, for all of whose memory there is no space."""
+
+    @initialize(count=st.sampled_from([2000, 2500, 3000]))
+    def start(self, count: int) -> None:
+        for device in DEVICES:
+            self.handle(ev.DeviceFound(device=device, name=f"GPU {device}", bytes_total=TOTAL))
+        for tenant in TENANTS:
+            self.register(tenant)
+            self.join(tenant, {DEVICES[0]}, False, Lines.FAST)
+        for each in (count, 0):
+            self.take_turns(each, Lines.FAST)
+
+
 MemoryWorld.TestCase.settings = settings(max_examples=15, stateful_step_count=50)
 TestMemoryWorld = MemoryWorld.TestCase
 TestMemoryWorld.pytestmark = [
@@ -338,6 +393,14 @@ TestMemoryWorld.pytestmark = [
     ),
 ]
 TestMemoryWorld.__doc__ = "Whatever happens, memory is never given twice, and everybody is served."
+
+CopyWorld.TestCase.settings = settings(max_examples=15, stateful_step_count=30)
+TestCopyWorld = CopyWorld.TestCase
+TestCopyWorld.pytestmark = [
+    WORLD_TIMEOUT,
+    pytest.mark.promise("Each budget says what moves ahead of need: parked memory of..."),
+]
+TestCopyWorld.__doc__ = "Who copies was told so, and knows when it is not to any more."
 
 LongMemoryWorld.TestCase.settings = settings(max_examples=800, stateful_step_count=70)
 TestLongMemoryWorld = LongMemoryWorld.TestCase

@@ -95,6 +95,40 @@ for free_is_captured in (True, False):
 """
 
 
+RELEASED = """
+import os, sys, threading
+from tests.driver.harness import *
+ok(cuda.cuInit(0))
+gpu = Gpu()
+properties = cuda.CUmemAllocationProp()
+properties.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+properties.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+properties.requestedHandleTypes = cuda.CUmemAllocationHandleType(1)
+size, descriptor = 256 << 20, ctypes.c_int(-1)
+handle = ok(cuda.cuMemCreate(size, properties, 0))
+export = raw().cuMemExportToShareableHandle
+asked = (ctypes.byref(descriptor), ctypes.c_uint64(int(handle)), 1, ctypes.c_uint64(0))
+answers = []
+exporter = threading.Thread(target=lambda: answers.append(export(*asked)))
+
+def is_being_exported():
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            pass
+    return any("gpushare-sim-chunk" in link for link in links)
+
+exporter.start()
+while not is_being_exported():
+    pass
+ok(cuda.cuMemRelease(handle))
+exporter.join()
+print(*answers, os.fstat(descriptor.value).st_size >= size)
+"""
+
+
 class Worker:
     """A process that spins 20 ms on the device each time it is told to go."""
 
@@ -254,3 +288,8 @@ def test_pitched_memory_has_room_for_its_rows(sim: SimulatedMachine) -> None:
 def test_a_graph_that_fails_frees_its_memory(sim: SimulatedMachine) -> None:
     """What comes behind an error in a stream does nothing, but memory is not lost by that."""
     assert run(sim, FAILED_GRAPH).split() == ["0", "0"]
+
+
+def test_memory_that_is_released_while_it_is_exported_is_exported(sim: SimulatedMachine) -> None:
+    """By another thread, as soon as the descriptor is there, before its bytes are."""
+    assert run(sim, RELEASED).split() == ["0", "True"]

@@ -152,7 +152,7 @@ def test_with_less_nothing_moves_and_who_waits_reads_why(tmp_path: Path) -> None
         shared.scheduler.eventually(lambda status: shared.reason("one"))
         assert shared.reason("one").startswith(
             "three has 400.0 MiB on Simulated GPU for which the host, or the memory limit of its "
-            "server, has no room: 32.0 MiB of host memory are missing. Raise that limit, "
+            "server, has no room: at least 32.0 MiB of host memory are missing. Raise that limit, "
         )
         assert shared.parked("three") == 0 and shared.parked("one") == parked_least(shared)
         assert shared.group.taken() == before

@@ -181,7 +181,7 @@ EXPORT int gpushare_fake_restore(int device) {
         chunks_settle(chunk, CHUNK_BACK);
         restored++;
     }
-    chunks_confirm_back(device, host_arena_give);
+    chunks_confirm_back(device, false, host_arena_give);
     return restored;
 }
 

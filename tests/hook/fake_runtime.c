@@ -19,6 +19,7 @@
 #include "fake_trace.h"
 #include "gate/gate.h"
 #include "gate/threads.h"
+#include "memory/registry.h"
 
 _Atomic uint32_t gate_word = GATE_WINDOWED;
 _Atomic bool gate_saw_per_thread;
@@ -115,7 +116,8 @@ void threads_synchronise_ended(int cu_result) {
     fake_trace("synchronise_ended %d\n", cu_result);
 }
 
-bool devices_memory_changed(int device_ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed) {
+bool devices_memory_changed(int device_ordinal, uint64_t bytes_allocated) {
+    const uint64_t bytes_fixed = registry_sums_of(device_ordinal).bytes_fixed;
     fake_trace("memory %d %llu %llu\n", device_ordinal, (unsigned long long)bytes_allocated,
                (unsigned long long)bytes_fixed);
     return false;

@@ -332,6 +332,7 @@ def test_the_user_reads_once_why_memory_was_refused(backed: Session) -> None:
         (line,) = users_lines(backed)
         assert line.startswith("gpushare: cuMemAlloc_v2 of 20.0 MiB on GPU 0 is out of memory, ")
         assert line.split(", because ")[1].startswith(reason), line
+        assert ("Ask for less, or " in line) == ("has 0 bytes" in reason)
 
 
 @pytest.mark.promise("The user reads why memory was...")
@@ -587,11 +588,13 @@ def test_a_handle_for_other_processes_fixes_memory(backed: Session) -> None:
     lines = [
         "a, b = alloc(140 * MIB), alloc(140 * MIB)",
         "print(attribute(10, a), len(share(a + MIB)), share(a) == share(a + MIB))",
-        "print(park(), sums(), restore(), free(a), free(b))",
+        "print(len(share(a)), park(), sums(), restore(), free(a), free(b))",
     ]
-    assert backed.run(*lines) == ["1 128 True", "3 (70, 70) 3 0 0"]
-    assert backed.memory() == [(140, 0), (280, 0), (280, 140), (140, 0), (0, 0)]
-    assert backed.told("gate").count("gate cuIpcGetMemHandle alloc legacy (nil)") == 3
+    assert backed.run(*lines) == ["1 128 True", "128 3 (70, 70) 3 0 0"]
+    told = backed.memory()
+    assert told[:3] == [(140, 0), (280, 0), (280, 140)]
+    assert told[-2:] == [(140, 0), (0, 0)]
+    assert backed.told("gate").count("gate cuIpcGetMemHandle alloc legacy (nil)") == 4
 
 
 @pytest.mark.promise("Handles that are foreign, damaged, of...")

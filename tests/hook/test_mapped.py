@@ -280,3 +280,13 @@ def test_an_unmap_that_fails_halfway_is_made_again(program: Session) -> None:
     lines += ["print(release(handle), unreserve(at, 150 * MIB), sums())"]
     answers = program.run(*lines, GPUSHARE_SIM_FAULTS="fail cuMemUnmap nth=2 result=999")
     assert answers == ["999 0", "0 0 (0, 0)"]
+
+
+def test_neighbours_stay_where_an_unmap_fails(program: Session) -> None:
+    """Those after the one that the driver does not unmap are as they were."""
+    lines = ["at = reserve(4 * MIB)", "handles = [create(2 * MIB) for _ in range(2)]"]
+    lines += ["print({map_at(at + 2 * i * MIB, 2 * MIB, h) for i, h in enumerate(handles)})"]
+    lines += ["print({release(h) for h in handles}, unmap(at, 4 * MIB), sums())"]
+    lines += ["print(unmap(at + 2 * MIB, 2 * MIB), sums(), unmap(at, 4 * MIB), sums())"]
+    answers = program.run(*lines, GPUSHARE_SIM_FAULTS="fail cuMemUnmap nth=1 result=999")
+    assert answers == ["{0}", "{0} 999 (2, 0)", "0 (1, 0) 0 (0, 0)"]

@@ -57,6 +57,16 @@ def test_memory_of_this_kernel_alone() -> None:
         "graphs": GIB // 2,
     }
     assert "fixed 512 MiB (512 MiB of graphs, 16 MiB managed), " in notes_on_memory(told, "a")[0]
+    assert "by kind" not in notes_on_memory(told, "a")[0]
+    told["tenants"][0]["memory"][0]["kinds"] = {
+        "plain": 6 * GIB,
+        "mapped": 13 * GIB,
+        "pooled": GIB,
+    }
+    assert notes_on_memory(told, "a") == [
+        "Memory of this kernel: 8.0 GiB on Test <b>GPU, parked 12.0 GiB, by kind 13.0 GiB mapped + "
+        "6.0 GiB plain + 1.0 GiB stream-ordered, fixed 512 MiB, limit 40.0 GiB."
+    ]
     assert notes_on_memory(told, "b") == [
         "Memory of this kernel: 0 MiB on Test <b>GPU, parked 1.0 GiB."
     ]

@@ -886,15 +886,21 @@ MUTATIONS = [
     Mutation(
         "A third of each leaves first",
         "space/victims",
-        "yield share, part_bytes(share) - share.bytes_parked",
-        "yield share, None",
+        """_is_away(figures, share):
+            yield share, _rest_of_part(share)
+    for share in _thinking(figures):
+        yield share, None""",
+        """_is_away(figures, share):
+            yield share, None
+    for share in _thinking(figures):
+        yield share, None""",
         "space/victims",
     ),
     Mutation(
         "What is parked already counts as a part of the third",
         "space/victims",
-        "yield share, part_bytes(share) - share.bytes_parked",
-        "yield share, part_bytes(share)",
+        "return part_bytes(share) - share.bytes_parked",
+        "return part_bytes(share)",
         "space/victims",
     ),
     Mutation(
@@ -928,7 +934,7 @@ MUTATIONS = [
     Mutation(
         "More than a third leaves where that is not enough",
         "space/victims",
-        """    for share in recent:
+        """    for share in _thinking(figures):
         yield share, None
 """,
         "",
@@ -947,5 +953,243 @@ MUTATIONS = [
         "figures.ranks[share.tenant], reverse=True)",
         "figures.ranks[share.tenant])",
         "space/victims",
+    ),
+    # ---- copies ahead of need --------------------------------------------------------------------
+    Mutation(
+        "Who has copies is asked first for its third",
+        "space/victims",
+        "    for share in _with_copies(figures):\n",
+        "    for share in _thinking(figures):\n",
+        "space/victims",
+    ),
+    Mutation(
+        "Who is asked to park goes on, whoever has copies meanwhile",
+        "space/victims",
+        "    yield from _asked_already(figures)\n",
+        "",
+        "space/victims",
+    ),
+    Mutation(
+        "Those who are asked go on with what they were asked for, and no more",
+        "space/victims",
+        "to_leave = share.bytes_resident - share.budget_bytes",
+        "to_leave = share.bytes_resident",
+        "space/victims space/victims_in_time",
+    ),
+    Mutation(
+        "Beyond its third nobody goes on who was asked, where thirds of others are enough",
+        "space/victims",
+        "min(to_leave, _rest_of_part(share))",
+        "to_leave",
+        "space/victims",
+    ),
+    Mutation(
+        "Who waits is not asked any more",
+        "space/victims",
+        "[share for share in figures.owing if share.tenant not in figures.ranks]",
+        "list(figures.owing)",
+        "space/victims",
+    ),
+    Mutation(
+        "Who has just used the device does not copy",
+        "space/copiers",
+        "return (share, None) if from_s <= figures.now_s else (None, from_s)",
+        "return share, None",
+        "space/copiers",
+    ),
+    Mutation(
+        "Who may copy soon is looked at then",
+        "space/copiers",
+        "return (share, None) if from_s <= figures.now_s else (None, from_s)",
+        "return (share, None) if from_s <= figures.now_s else (None, None)",
+        "space/copiers",
+    ),
+    Mutation(
+        "The least recently used one copies first",
+        "space/copiers",
+        "for client in attention.by_last_use():",
+        "for client in reversed(list(attention.by_last_use())):",
+        "space/copiers",
+    ),
+    Mutation(
+        "Who was used while it copied, as its tenant's other process, stops",
+        "space/copiers",
+        "if _may(figures, share) and _copies_from_s(share) <= figures.now_s:",
+        "if _may(figures, share):",
+        "space/copiers",
+    ),
+    Mutation(
+        "Who copies goes on",
+        "space/copiers",
+        "for share in sorted(attention.copying.values(), key=_last_use):",
+        "for share in ():",
+        "space/copiers",
+    ),
+    Mutation(
+        "One client copies at a time",
+        "space/copiers",
+        "changed=now ^ figures.attention.copying.keys(),",
+        "changed=now - figures.attention.copying.keys(),",
+        "space/copiers memory_machine",
+    ),
+    Mutation(
+        "Who has a turn does not copy",
+        "space/copiers",
+        "client.state is ClientState.IDLE and share.tenant not in figures.ranks",
+        "share.tenant not in figures.ranks",
+        "space/copiers",
+    ),
+    Mutation(
+        "Who waits for a turn does not copy",
+        "space/copiers",
+        "client.state is ClientState.IDLE and share.tenant not in figures.ranks",
+        "client.state is ClientState.IDLE",
+        "space/copiers",
+    ),
+    Mutation(
+        "Who waits for a turn stops at once",
+        "ahead",
+        "(share.copies.told or not attention.copying)",
+        "(not attention.copying)",
+        "space/copiers",
+    ),
+    Mutation(
+        "Who is stopped copies no more at once",
+        "residency",
+        "set(lines).union(*opened)",
+        "set(lines)",
+        "space/copiers",
+    ),
+    Mutation(
+        "Who leaves the line may copy at once",
+        "ahead",
+        "(share.copies.told or not attention.copying)",
+        "share.copies.told",
+        "space/copies_read",
+    ),
+    Mutation(
+        "Who is served sooner than before is asked later, at once",
+        "ahead",
+        "for tenant in state.changes.to_tell.tenants.values():",
+        "for tenant in state.touched.values():",
+        "space/copies_read",
+    ),
+    Mutation(
+        "Who leaves the line is asked at once",
+        "ahead",
+        "if attention.owing and share.bytes_movable > 0:",
+        "if False:",
+        "space/copies_read",
+    ),
+    Mutation(
+        "Who has copies of all does not copy",
+        "space/copiers",
+        "return share.bytes_movable > share.copies.bytes_made",
+        "return share.bytes_movable > 0",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody waits for a process that was stopped to copy",
+        "space/copiers",
+        "if client.frozen or not thinks:",
+        "if not thinks:",
+        "space/copiers",
+    ),
+    Mutation(
+        "A context that failed copies nothing",
+        "ledger",
+        "_list(self.to_copy, share, to_copy > 0 and not share.failed)",
+        "_list(self.to_copy, share, to_copy > 0)",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody copies while the memory of a holder comes back",
+        "space/copiers",
+        " or any(each.bytes_parked for each in figures.holding):",
+        ":",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody copies while memory comes back ahead of a turn",
+        "space/copiers",
+        "not any(budgets.beyond(share, share.bytes_resident) for share in figures.ahead)",
+        "True",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody copies before all are back after a restart",
+        "space/copiers",
+        "if figures.recovering or any(",
+        "if any(",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody copies while somebody is to park",
+        "budgets",
+        "figures.may_copy and not _awaited(figures, final)",
+        "figures.may_copy",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody copies while somebody lacks memory",
+        "budgets",
+        "may_copy = enough and figures.may_copy",
+        "may_copy = figures.may_copy",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody copies while the holder does",
+        "ahead",
+        """        and state.turns_are_on
+        and device.memory.bus_used_until_s is None
+""",
+        """        and state.turns_are_on
+""",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody copies while all run at once",
+        "ahead",
+        """        and state.turns_are_on
+        and device.memory.bus_used_until_s is None
+""",
+        """        and device.memory.bus_used_until_s is None
+""",
+        "space/copiers",
+    ),
+    Mutation(
+        "Nobody copies with `restore_ahead` off",
+        "ahead",
+        "state.settings.restore_ahead is RestoreAhead.ON",
+        "True",
+        "space/copiers",
+    ),
+    Mutation(
+        "What was told of copies ends with the turn",
+        "ledger",
+        "self.copies.told = False  # as the client takes it",
+        "pass",
+        "space/copiers",
+    ),
+    Mutation(
+        "What a report says of copies is news",
+        "residency",
+        "if copied != share.copies.bytes or event.device in self._state.changes.pressed:",
+        "if event.device in self._state.changes.pressed:",
+        "space/copiers",
+    ),
+    Mutation(
+        "The next one is told that its memory may come back",
+        "budgets",
+        "{share.client: Ahead.RESTORE for share in figures.ahead}",
+        "{}",
+        "space/copiers",
+    ),
+    Mutation(
+        "A budget that is told again keeps who copies",
+        "budgets",
+        "    if copies.client is not None:\n        moves[copies.client] = Ahead.COPIES",
+        "    if copies.client in copies.changed:\n        moves[copies.client] = Ahead.COPIES",
+        "space/copiers",
     ),
 ]

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from jupyter_gpushare.protocol.codec import FrameDecoder, encode
 from jupyter_gpushare.protocol.fields import Message, Receiver
 from jupyter_gpushare.protocol.messages import (
+    Ahead,
     Contention,
     Fallback,
     GateReopened,
@@ -130,6 +131,7 @@ class HookedClient:
         *,
         usable_bytes: int = UNLIMITED,
         hint_bytes: int = 0,
+        ahead: Ahead = Ahead.RESTORE,
         refused: bool | int = False,
     ) -> int:
         """The serial number that reports are to name from then on. `refused`: the need that was
@@ -142,6 +144,7 @@ class HookedClient:
                 budget_bytes=budget_bytes,
                 usable_bytes=usable_bytes,
                 park_hint_bytes=hint_bytes,
+                ahead=ahead,
                 refused_need=self._last_need() if refused is True else int(refused),
             )
         )

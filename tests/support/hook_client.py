@@ -38,6 +38,8 @@ def memory_reported(
     room: int = 0,
     serial: int = 0,
     kept: int = 0,
+    copied: int = 0,
+    to_copy: int = 0,
 ) -> MemoryReported:
     """What a client has on a device, in bytes."""
     return MemoryReported(
@@ -49,6 +51,8 @@ def memory_reported(
         host_limit=0,
         budget_serial=serial,
         bytes_kept=kept,
+        bytes_copied=copied,
+        bytes_to_copy=to_copy,
     )
 
 

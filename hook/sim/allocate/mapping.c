@@ -229,11 +229,7 @@ static struct range *new_mapping(uint64_t start, struct chunk *chunk) {
 }
 
 /* A chunk is mapped whole, as the driver demands today. */
-CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
-                      CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    struct chunk *chunk = chunk_find(handle);
-    bool aligned = ptr % MEMORY_GRANULE_BYTES == 0 && is_multiple(size);
-    if (chunk == NULL || flags != 0 || !aligned) return CUDA_ERROR_INVALID_VALUE;
+static CUresult map_held(CUdeviceptr ptr, size_t size, size_t offset, struct chunk *chunk) {
     if (offset != 0 || size != chunk->bytes) return CUDA_ERROR_NOT_SUPPORTED;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     struct range *range = new_mapping(ptr, chunk);
@@ -253,6 +249,16 @@ CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
     } else {
         free(range);
     }
+    return result;
+}
+
+CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+                      CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    bool aligned = ptr % MEMORY_GRANULE_BYTES == 0 && is_multiple(size);
+    struct chunk *chunk = flags == 0 && aligned ? chunk_hold(handle) : NULL;
+    if (chunk == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = map_held(ptr, size, offset, chunk);
+    chunk_drop(chunk);
     return result;
 }
 

@@ -54,22 +54,28 @@ static bool move_into_file(struct chunk *chunk) {
     return true;
 }
 
-CUresult sim_cuMemExportToShareableHandle(void *shareableHandle,
-                                          CUmemGenericAllocationHandle handle,
-                                          CUmemAllocationHandleType handleType,
-                                          unsigned long long flags) {
-    struct chunk *chunk = chunk_check(handle);
-    if (shareableHandle == NULL || flags != 0 || chunk == NULL) return CUDA_ERROR_INVALID_VALUE;
-    if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        (chunk->properties.requestedHandleTypes & handleType) == 0)
+static CUresult export_held(struct chunk *chunk, CUmemAllocationHandleType type, int *exported) {
+    if (atomic_load(&chunk->handles) == 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        (chunk->properties.requestedHandleTypes & type) == 0)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&sharing_lock);
     bool shared = chunk->shared || move_into_file(chunk);
     int fd = shared ? descriptor_of(chunk->fd) : -1;
     pthread_mutex_unlock(&sharing_lock);
     if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-    *(int *)shareableHandle = fd;
+    *exported = fd;
     return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemExportToShareableHandle(void *shareableHandle,
+                                          CUmemGenericAllocationHandle handle,
+                                          CUmemAllocationHandleType handleType,
+                                          unsigned long long flags) {
+    struct chunk *chunk = shareableHandle != NULL && flags == 0 ? chunk_hold(handle) : NULL;
+    if (chunk == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = export_held(chunk, handleType, shareableHandle);
+    chunk_drop(chunk);
+    return result;
 }
 
 static bool read_label(int fd, struct label *label) {

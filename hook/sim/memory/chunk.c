@@ -43,8 +43,7 @@ void chunk_drop(struct chunk *chunk) {
     }
     memory_journal(JOURNAL_FREE, chunk->device, chunk->imported ? 0 : chunk->bytes,
                    chunk->imported ? "import" : "chunk");
-    atomic_store(&chunk->object.references, 1);
-    object_drop(&chunk_pool, chunk);
+    object_end(&chunk_pool, chunk);
 }
 
 struct chunk *chunk_find(CUmemGenericAllocationHandle handle) {
@@ -59,6 +58,11 @@ CUmemGenericAllocationHandle chunk_handle(const struct chunk *chunk) {
 struct chunk *chunk_check(CUmemGenericAllocationHandle handle) {
     struct chunk *chunk = chunk_find(handle);
     return chunk != NULL && atomic_load(&chunk->handles) > 0 ? chunk : NULL;
+}
+
+struct chunk *chunk_hold(CUmemGenericAllocationHandle handle) {
+    struct chunk *chunk = chunk_find(handle);
+    return chunk != NULL && object_hold_unless_gone(chunk) ? chunk : NULL;
 }
 
 struct chunk *chunk_new(CUmemGenericAllocationHandle *handle) {

@@ -8,7 +8,7 @@
 
 #include "process/objects.h"
 
-/* The object's references are those of handles and mappings together. */
+/* The object's references are those of handles, mappings and calls together. */
 struct chunk {
     struct object object;
     uint64_t bytes;
@@ -30,13 +30,15 @@ struct chunk {
  * held. */
 struct chunk *chunk_find(CUmemGenericAllocationHandle handle);
 struct chunk *chunk_check(CUmemGenericAllocationHandle handle);
+/* As `chunk_find`, with a reference of its own, for what other threads release meanwhile. */
+struct chunk *chunk_hold(CUmemGenericAllocationHandle handle);
 CUmemGenericAllocationHandle chunk_handle(const struct chunk *chunk);
 /* A new chunk with one handle, all else zero; NULL when there are too many. */
 struct chunk *chunk_new(CUmemGenericAllocationHandle *handle);
 /* Takes a new chunk back that was given no bytes. */
 void chunk_give_up(struct chunk *chunk);
 
-/* Drops a mapping's or a handle's hold on a chunk; the last one gives its bytes back. */
+/* Drops a mapping's, a handle's or a call's hold on a chunk; the last one gives its bytes back. */
 void chunk_drop(struct chunk *chunk);
 
 #pragma GCC visibility pop

@@ -57,7 +57,11 @@ bool object_hold_unless_gone(void *object) {
 
 void object_drop(struct object_pool *pool, void *handle) {
     struct object *object = handle;
-    if (atomic_fetch_sub(&object->references, 1) != 1) return;
+    if (atomic_fetch_sub(&object->references, 1) == 1) object_end(pool, object);
+}
+
+void object_end(struct object_pool *pool, void *handle) {
+    struct object *object = handle;
     atomic_store(&object->live, 0);
     pthread_mutex_lock(&pool->lock);
     object->next_free = NULL;

@@ -42,6 +42,9 @@ void object_hold(void *object);
  * than the one that was looked for. */
 bool object_hold_unless_gone(void *object);
 
+/* For whoever counts the references itself, and has dropped the last one: gives the object back. */
+void object_end(struct object_pool *pool, void *object);
+
 /* How many objects were ever handed out, and each of them; look at `live` before anything else. */
 size_t object_count(struct object_pool *pool);
 void *object_at(const struct object_pool *pool, size_t index);

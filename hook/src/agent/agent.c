@@ -159,6 +159,7 @@ static uint64_t drain_pause_ns(void) {
 static void look_at_memory(uint64_t now_ms) {
     if (now_ms < agent.memory_report_at_ms) return;
     agent_report_devices(&agent);
+    if (agent.turn.phase == TURN_RESTORING) look_at_mover(&agent); /* a free rings once a report */
     agent_tell_needs(&agent);
 }
 

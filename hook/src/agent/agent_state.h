@@ -70,8 +70,9 @@ void agent_tell_needs(struct agent *agent);
 void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget);
 /* A context has failed: its memory cannot move any more. */
 void agent_fix_failed_memory(void);
-/* Nothing of what was told holds for the next connection. */
+/* Nothing of what was told holds for the next connection; or when this device is opened again. */
 void agent_forget_told(struct agent *agent);
+void agent_forget_told_of(struct agent *agent, int device);
 /* What the user wants by hand, as soon as there is a scheduler to hear it. */
 void agent_tell_wishes(struct agent *agent);
 

@@ -193,6 +193,7 @@ static void report(struct agent *agent, enum device_news news, const struct devi
             message.device_opened.bytes_total = device->bytes_total;
             break;
         case DEVICE_NEWS_CLOSED:
+            agent_forget_told_of(agent, device->ordinal);
             message.type = MESSAGE_DEVICE_CLOSED;
             memcpy(message.device_closed.device, device->uuid, 16);
             break;

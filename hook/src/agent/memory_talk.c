@@ -27,7 +27,8 @@ static bool is_as_told(const struct agent *agent, int device,
     return told->bytes_allocated == numbers->bytes_allocated &&
            told->bytes_parked == numbers->bytes_parked &&
            told->bytes_fixed == numbers->bytes_fixed && told->bytes_kept == numbers->bytes_kept &&
-           told->serial == numbers->serial;
+           told->bytes_copied == numbers->bytes_copied &&
+           told->bytes_to_copy == numbers->bytes_to_copy && told->serial == numbers->serial;
 }
 
 static void report(struct agent *agent, int device, const struct residency_numbers *numbers) {
@@ -41,6 +42,8 @@ static void report(struct agent *agent, int device, const struct residency_numbe
     reported->host_limit = host_arena_limit();
     reported->budget_serial = numbers->serial;
     reported->bytes_kept = numbers->bytes_kept;
+    reported->bytes_copied = numbers->bytes_copied;
+    reported->bytes_to_copy = numbers->bytes_to_copy;
     session_send(&agent->session, &message);
     agent->told_numbers[device] = *numbers;
 }
@@ -214,11 +217,18 @@ static void look_for_hidden_use(void) {
 
 void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget) {
     look_for_hidden_use();
-    log_debug("budget: serial %u, %lu bytes, usable %lu, hint %lu%s", budget->serial,
+    log_debug("budget: serial %u, %lu bytes, usable %lu, hint %lu, ahead %s%s", budget->serial,
               budget->budget_bytes, budget->usable_bytes, budget->park_hint_bytes,
-              budget->refused_need ? ", refused" : "");
-    residency_set_budget(budget->device, budget->serial, budget->budget_bytes, budget->usable_bytes,
-                         budget->park_hint_bytes, budget->refused_need);
+              AHEAD_NAMES[budget->ahead], budget->refused_need ? ", refused" : "");
+    const struct residency_budget told = {
+        .serial = budget->serial,
+        .budget_bytes = budget->budget_bytes,
+        .usable_bytes = budget->usable_bytes,
+        .park_hint_bytes = budget->park_hint_bytes,
+        .ahead = budget->ahead,
+        .refused_need = budget->refused_need,
+    };
+    residency_set_budget(budget->device, &told);
     host_is_busy(agent);
     agent_report_memory(agent, false);
     agent_tell_needs(agent);
@@ -244,10 +254,16 @@ void agent_fix_failed_memory(void) {
         chunks_fix_context(contexts[i], device_without_context(contexts[i]));
 }
 
+void agent_forget_told_of(struct agent *agent, int device) {
+    if (device < 0 || device >= REGISTRY_DEVICES_MAX) return;
+    agent->told_numbers[device] = (struct residency_numbers){0};
+    agent->told_kinds[device] = (struct registry_sums){0};
+    agent->told_needs[device] = (struct told_need){0};
+}
+
 void agent_forget_told(struct agent *agent) {
-    memset(agent->told_numbers, 0, sizeof(agent->told_numbers));
-    memset(agent->told_kinds, 0, sizeof(agent->told_kinds));
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
+        agent_forget_told_of(agent, device);
     agent->told_unpinned_bytes = agent->told_ready_rate = 0;
-    memset(agent->told_needs, 0, sizeof(agent->told_needs));
     room_ask_again();
 }

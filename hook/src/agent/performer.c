@@ -1,6 +1,7 @@
 /* Performs what the turn state decides: the gate, the drain, and the messages that follow. */
 
 #include "agent/agent_state.h"
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/ending.h"
 #include "base/log.h"
@@ -8,6 +9,7 @@
 #include "gate/gate_control.h"
 #include "memory/chunks.h"
 #include "swap/mover.h"
+#include "swap/mover_host.h"
 
 static void shut(struct agent *agent) {
     residency_set_turn(false, false);
@@ -135,8 +137,15 @@ static void perform(struct agent *agent, enum turn_phase phase_before, unsigned 
     if (actions & TURN_ACT_PROBE) probe(agent);
 }
 
+/* Host copies of memory that is all here are given up at once: the gate needs to wait for nothing,
+ * not even for the mover, which may be busy with host memory. */
 bool agent_memory_is_away(void) {
     mover_set_goal(MOVER_REST);
+    if (chunks_all_confirmed()) return false;
+    /* With this goal the mover claims nothing. */
+    for (int device = 0; device < REGISTRY_DEVICES_MAX && chunks_all_here(); device++)
+        mover_host_confirm(device, false);
+    bell_ring(NEWS_MEMORY_MOVED);
     return !chunks_all_confirmed();
 }
 

@@ -2,6 +2,9 @@
 
 #include <stddef.h>
 
+/* Without a scheduler, until memory is all here. */
+#define LOOK_AGAIN_MS 1000
+
 /* Guards: what else has to be true for a transition. */
 typedef bool (*turn_guard)(const struct turn_state *state);
 
@@ -237,6 +240,9 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
             state->sample_at_ms = now_ms;
             if (event->busy) state->idle.busy_ms = now_ms;
             break;
+        case TURN_EVENT_TICK:
+            state->ticked_at_ms = now_ms;
+            break;
         case TURN_EVENT_PROBED:
             state->probing = false;
             if (event->busy) state->idle.busy_ms = now_ms;
@@ -317,9 +323,12 @@ uint64_t turn_state_wake_ms(struct turn_state *state, uint64_t now_ms) {
         uint64_t over_ms = idle_rule_over_ms(&state->idle, now_ms);
         return next_ms < over_ms || over_ms <= state->sample_at_ms ? next_ms : over_ms;
     }
-    if (state->phase == TURN_ASKED && !state->connected && !state->said_waiting)
+    if (state->phase != TURN_ASKED || state->connected) return TURN_NEVER;
+    if (!state->said_waiting)
         return state->away_since_ms + (uint64_t)state->settings.reconnect_s * 1000;
-    return TURN_NEVER;
+    /* What is away may be here again: a copy out that was in vain, or what was parked is freed. */
+    return state->settings.fallback == FALLBACK_RUN ? state->ticked_at_ms + LOOK_AGAIN_MS
+                                                    : TURN_NEVER;
 }
 
 bool turn_state_windowed(const struct turn_state *state) {

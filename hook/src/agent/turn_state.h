@@ -103,6 +103,7 @@ struct turn_state {
     uint32_t tenants;       /* 0: not told yet */
     uint64_t away_since_ms; /* looking for a scheduler since, for the calls that wait */
     uint64_t sample_at_ms;
+    uint64_t ticked_at_ms;
     struct turn_event event; /* the latest */
     struct turn_settings settings;
     struct idle_rule idle;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "allocate/making.h"
 #include "allocate/memory.h"
@@ -175,10 +176,9 @@ bool handles_properties(CUmemAllocationProp *properties, uint64_t handle, int *c
  */
 
 static struct view *new_view(struct physical *physical, uint64_t address) {
-    struct view *view = calloc(1, sizeof *view + physical->part_count * sizeof view->pieces[0]);
+    struct view *view = malloc(sizeof *view + physical->part_count * sizeof view->pieces[0]);
     if (view == NULL) return NULL;
-    view->address = address;
-    view->physical = physical;
+    *view = (struct view){.address = address, .physical = physical};
     for (size_t i = 0; i < physical->part_count; i++) {
         struct chunk *chunk = &physical->parts[i].chunk;
         view->pieces[i] = (struct mapping){
@@ -191,13 +191,6 @@ static struct view *new_view(struct physical *physical, uint64_t address) {
         address += chunk->bytes;
     }
     return view;
-}
-
-static CUresult unmap_piece(struct mapping *piece) {
-    if (!piece->there) return CUDA_SUCCESS;
-    const CUresult result = driver_get()->memory_unmap(piece->address, piece->bytes);
-    piece->there = result != CUDA_SUCCESS;
-    return result;
 }
 
 /* Behind a sticky error calls pass the gate for their answer, wherever the memory is. */
@@ -219,7 +212,7 @@ static CUresult map_view(struct view *view) {
     }
     if (result == CUDA_SUCCESS && !physical_enter_view(view)) result = CUDA_ERROR_OUT_OF_MEMORY;
     while (result != CUDA_SUCCESS && i-- > 0) /* what stays mapped there is to stay the same */
-        if (unmap_piece(&view->pieces[i]) != CUDA_SUCCESS) fix(view->physical);
+        if (device_memory_unmap(&view->pieces[i]) != CUDA_SUCCESS) fix(view->physical);
     return result;
 }
 
@@ -254,19 +247,20 @@ bool handles_map(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
 /* Piece by piece: who has claimed one chunk waits for no other. */
 static CUresult unmap_view(struct view *view) {
     struct physical *physical = view->physical;
-    for (size_t i = 0; i < physical->part_count; i++) {
+    const size_t count = physical->part_count; /* the last one takes the view along */
+    for (size_t i = 0; i < count; i++) {
         struct mapping *piece = &view->pieces[i];
         if (piece->chunk == NULL) continue; /* it has left before, and the next one could not */
         if (!chunks_claim_for_change(piece->chunk)) return CUDA_SUCCESS; /* the process ends */
-        const CUresult result = unmap_piece(piece);
-        physical_leave_piece(piece, result == CUDA_SUCCESS);
+        const CUresult result = device_memory_unmap(piece);
+        const bool unused = physical_leave_piece(piece, result == CUDA_SUCCESS);
         mover_freed();
+        if (unused) give_back(physical);
         if (result != CUDA_SUCCESS) {
             physical_reopen_view(view);
             return result;
         }
     }
-    if (physical_leave_view(view)) give_back(physical);
     return CUDA_SUCCESS;
 }
 
@@ -291,12 +285,12 @@ static CUresult unmap_others(uint64_t address, uint64_t bytes) {
 /* Whole pages alone can be mapped, and views go as a whole. */
 bool handles_unmap(uint64_t address, size_t bytes, int *cu_result) {
     if (bytes == 0 || (address | bytes) % CHUNK_GRANULE != 0) return false;
-    const enum physical_range range = physical_range(address, bytes);
+    struct view *view;
+    const enum physical_range range = physical_close_view(address, bytes, &view);
     if (range == PHYSICAL_NONE && !physical_is_in(address, bytes)) return false;
     CUresult result = range == PHYSICAL_CUT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     const uint64_t end = address + bytes;
     for (uint64_t at = address; at != end && result == CUDA_SUCCESS;) {
-        struct view *view = physical_close_view(at, end - at);
         const uint64_t until = view != NULL ? view->address : end;
         const uint64_t next = view != NULL ? until + view->physical->bytes : end;
         if (until != at) result = unmap_others(at, until - at);
@@ -305,6 +299,7 @@ bool handles_unmap(uint64_t address, size_t bytes, int *cu_result) {
         else if (view != NULL)
             physical_reopen_view(view);
         at = next;
+        if (at != end && result == CUDA_SUCCESS) physical_close_view(at, end - at, &view);
     }
     *cu_result = (int)result;
     return true;
@@ -385,22 +380,41 @@ bool handles_fix(uint64_t address) {
 
 struct giving {
     CUmemGenericAllocationHandle *handle;
+    struct physical **held;         /* that is, from then on; NULL: none of ours */
     CUmemAllocationHandleType type; /* of an export; NONE: something else is to be done with it */
     const char *call_name;
     enum physical_whole why_not;
 };
 
+/* The driver refuses to export what was not made for it. It is asked within the gate: outside, the
+ * memory moves, and the handle may be that of other memory by then. */
+static CUresult ask_driver(CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type) {
+    union {
+        int descriptor;
+        char of_any_type[CU_IPC_HANDLE_SIZE];
+    } made;
+    const struct driver *cuda = driver_get();
+    if (cuda->memory_export == NULL) return CUDA_ERROR_NOT_SUPPORTED;
+    const CUresult result = cuda->memory_export(&made, handle, type, 0);
+    if (result == CUDA_SUCCESS && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        close(made.descriptor);
+    return result;
+}
+
 /* What has several handles of the driver's is to have one first: WHOLE_WANTED. */
 static CUresult give_away(struct physical *physical, struct giving *giving) {
+    const CUmemGenericAllocationHandle handle = physical->parts[0].chunk.handle;
     const bool is_export = giving->type != CU_MEM_HANDLE_TYPE_NONE;
+    CUresult result = CUDA_SUCCESS;
     giving->why_not = WHOLE_MADE;
     if (is_lost(&physical->parts[0].chunk)) return CUDA_ERROR_ILLEGAL_STATE;
-    if (!is_export || (physical->properties.requestedHandleTypes & giving->type) != 0) {
-        if (physical->part_count > 1) giving->why_not = WHOLE_WANTED;
-        if (physical->part_count > 1) return CUDA_ERROR_NOT_SUPPORTED;
-        fix(physical);
-    }
-    *giving->handle = physical->parts[0].chunk.handle;
+    if (is_export && (physical->properties.requestedHandleTypes & giving->type) == 0)
+        result = ask_driver(handle, giving->type);
+    if (result != CUDA_SUCCESS) return result;
+    if (physical->part_count > 1) giving->why_not = WHOLE_WANTED;
+    if (physical->part_count > 1) return CUDA_ERROR_NOT_SUPPORTED;
+    fix(physical);
+    *giving->handle = handle;
     return CUDA_SUCCESS;
 }
 
@@ -414,7 +428,10 @@ static bool give_away_in_turn(struct giving *giving, bool *may_wait, int *cu_res
     *may_wait = answer == GATE_PASS;
     if (hold(*giving->handle, &physical, cu_result) && physical != NULL) {
         *cu_result = (int)give_away(physical, giving);
-        drop(physical);
+        if (*cu_result == CUDA_SUCCESS)
+            *giving->held = physical;
+        else
+            drop(physical);
     }
     leave_gate(call, answer, *cu_result);
     return true;
@@ -442,40 +459,58 @@ static bool gives_away(struct giving *giving, int *cu_result) {
     return *cu_result == CUDA_SUCCESS;
 }
 
-bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
-                             int *cu_result) {
-    return handles_export_fails(handle, CU_MEM_HANDLE_TYPE_NONE, call_name, cu_result);
+bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, CUmemAllocationHandleType type,
+                             struct physical **held, const char *call_name, int *cu_result) {
+    struct giving giving = {.handle = handle, .held = held, .type = type, .call_name = call_name};
+    *held = NULL;
+    return physical_is_number(*handle) && !gives_away(&giving, cu_result);
 }
 
+/* The call has the address, which nobody else is given while the memory is mapped there. */
 bool handles_give_away_at_fails(uint64_t address, const char *call_name, int *cu_result) {
     struct physical *physical = physical_hold_at(address);
     if (physical == NULL) return false;
     CUmemGenericAllocationHandle number = physical->number;
     drop(physical);
-    return handles_give_away_fails(&number, call_name, cu_result);
+    const bool fails =
+        handles_give_away_fails(&number, CU_MEM_HANDLE_TYPE_NONE, &physical, call_name, cu_result);
+    handles_given(physical);
+    return fails;
 }
 
-bool handles_export_fails(CUmemGenericAllocationHandle *handle, CUmemAllocationHandleType type,
-                          const char *call_name, int *cu_result) {
-    struct giving giving = {.handle = handle, .type = type, .call_name = call_name};
-    return physical_is_number(*handle) && !gives_away(&giving, cu_result);
+void handles_given(struct physical *held) {
+    if (held != NULL) drop(held);
 }
 
-/* A thread's latest copy lives until its next one: nobody hears of a call that is cancelled. */
-bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, const char *call_name,
-                        int *cu_result) {
-    static _Thread_local CUarrayMapInfo *copy __attribute__((tls_model("initial-exec")));
+/* A thread's latest copy lives until its next one: a jump may leave the wait for the gate, and what
+ * the copy holds then is not given back before the process ends. */
+bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, struct handles_lent *lent,
+                        const char *call_name, int *cu_result) {
+    static _Thread_local void *copy __attribute__((tls_model("initial-exec")));
+    *lent = (struct handles_lent){.count = 0};
     if (*maps == NULL || count == 0) return false;
-    CUarrayMapInfo *fresh = realloc(copy, count * sizeof *fresh);
+    void *fresh = realloc(copy, count * (sizeof **maps + sizeof *lent->held));
     *cu_result = CUDA_ERROR_OUT_OF_MEMORY;
     if (fresh == NULL) return true;
-    copy = memcpy(fresh, *maps, count * sizeof *fresh);
-    *maps = copy;
-    for (unsigned int i = 0; i < count; i++)
-        if (copy[i].memHandleType == CU_MEM_HANDLE_TYPE_GENERIC &&
-            handles_give_away_fails(&copy[i].memHandle.memHandle, call_name, cu_result))
+    CUarrayMapInfo *map = copy = memcpy(fresh, *maps, count * sizeof **maps);
+    *maps = map;
+    lent->held = (struct physical **)(map + count);
+    for (; lent->count < count; lent->count++, map++) {
+        struct physical **held = &lent->held[lent->count];
+        *held = NULL;
+        if (map->memHandleType == CU_MEM_HANDLE_TYPE_GENERIC &&
+            handles_give_away_fails(&map->memHandle.memHandle, CU_MEM_HANDLE_TYPE_NONE, held,
+                                    call_name, cu_result)) {
+            handles_lent_ended(lent);
             return true;
+        }
+    }
     return false;
+}
+
+void handles_lent_ended(const struct handles_lent *lent) {
+    for (size_t i = 0; i < lent->count; i++)
+        handles_given(lent->held[i]);
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------

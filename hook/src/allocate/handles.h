@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct physical;
+
 /* cuMemCreate: passes the gate and waits for budget. */
 bool handles_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                     const CUmemAllocationProp *properties, unsigned long long flags,
@@ -28,21 +30,27 @@ bool handles_get_access(unsigned long long *flags, const CUmemLocation *location
                         int *cu_result);
 bool handles_refuse_free(uint64_t address, size_t bytes, int *cu_result);
 
-/* Somebody else is about to use the memory by its handle (a multicast object, an array): from now
- * on it stays where it is, and `*handle` is the driver's. Passes the gate, and waits for the work
- * of the process where the memory is to become one allocation for that. True, with the result: that
- * cannot be. */
-bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
-                             int *cu_result);
-/* The same for the memory at an address; false too where none of ours is. */
+/* Somebody else is about to use the memory by its handle (a multicast object, an array, or by an
+ * export of this type; NONE: by no export): from now on it stays where it is, and `*handle` is the
+ * driver's. Passes the gate, and waits for the work of the process where the memory is to become
+ * one allocation for that. True, with the result: that cannot be. Memory that was not made for such
+ * an export moves on: the driver refuses that, and its answer is the result.
+ *
+ * `*held` keeps the memory, and so the driver's handle, until handles_given follows the driver's
+ * call: other threads may give the memory back meanwhile. */
+bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, CUmemAllocationHandleType type,
+                             struct physical **held, const char *call_name, int *cu_result);
+void handles_given(struct physical *held);
+/* The same for the memory at an address, which nothing keeps; false too where none of ours is. */
 bool handles_give_away_at_fails(uint64_t address, const char *call_name, int *cu_result);
-/* The same for an export of this type. Memory that was not made for it moves on: the driver refuses
- * that. */
-bool handles_export_fails(CUmemGenericAllocationHandle *handle, CUmemAllocationHandleType type,
-                          const char *call_name, int *cu_result);
 /* The same for the handles in a list of maps of arrays, of which `*maps` is a copy from then on. */
-bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, const char *call_name,
-                        int *cu_result);
+struct handles_lent {
+    struct physical **held;
+    size_t count;
+};
+bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, struct handles_lent *lent,
+                        const char *call_name, int *cu_result);
+void handles_lent_ended(const struct handles_lent *lent);
 
 /* The memory at this address stays where it is for good; the calling thread is inside the gate.
  * False: none of ours is there. */

@@ -28,8 +28,7 @@ int memory_current_device(void) {
 
 void memory_tell(int device) {
     if (device < 0) return;
-    const struct registry_sums sums = registry_sums_of(device);
-    if (devices_memory_changed(device, sums.bytes_allocated, sums.bytes_fixed))
+    if (devices_memory_changed(device, registry_bytes_allocated(device)))
         bell_ring(NEWS_MEMORY_CHANGED);
     residency_memory_changed();
 }
@@ -37,7 +36,7 @@ void memory_tell(int device) {
 uint64_t memory_used_by_tenant(int device, uint64_t *cap_bytes) {
     uint64_t others_bytes = 0;
     devices_limit(device, cap_bytes, &others_bytes);
-    return registry_sums_of(device).bytes_allocated + others_bytes;
+    return registry_bytes_allocated(device) + others_bytes;
 }
 
 /* What this process alone may have: the cap less what the tenant's other processes have. */
@@ -54,7 +53,7 @@ void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const ch
     if (kind == REFUSAL_CAP) {
         refusal.used_bytes = memory_used_by_tenant(device, &refusal.limit_bytes);
     } else {
-        refusal.used_bytes = registry_sums_of(device).bytes_allocated;
+        refusal.used_bytes = registry_bytes_allocated(device);
         refusal.limit_bytes = residency_usable(device);
     }
     refusal_tell(&refusal);

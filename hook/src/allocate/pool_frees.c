@@ -257,7 +257,7 @@ static bool release_all(int device, bool all) {
 
 bool pool_frees_fits(int device, uint64_t bytes) {
     uint64_t cap_bytes;
-    const uint64_t own_bytes = registry_sums_of(device).bytes_allocated,
+    const uint64_t own_bytes = registry_bytes_allocated(device),
                    used_bytes = memory_used_by_tenant(device, &cap_bytes),
                    usable_bytes = residency_usable(device);
     return (usable_bytes == RESIDENCY_UNLIMITED || own_bytes + bytes <= usable_bytes) &&
@@ -279,7 +279,8 @@ bool pooling_give_up(int device) {
 }
 
 void pooling_make_room(int device, uint64_t bytes) {
-    if (device >= 0 && !pool_frees_fits(device, bytes)) pooling_give_up(device);
+    if (device < 0 || pooled_kept_bytes(device) == 0) return;
+    if (!pool_frees_fits(device, bytes)) pooling_give_up(device);
 }
 
 /* ---- freeing ----------------------------------------------------------------------------------

@@ -50,20 +50,21 @@ static void tell_user(const struct refusal *refusal, const char *call) {
     char used[TEXT_BYTES], limit[TEXT_BYTES];
     put_size(used, refusal->used_bytes);
     put_size(limit, refusal->limit_bytes);
+    /* Who has nothing there can free nothing. */
+    const char *remedy = refusal->used_bytes > 0 ? "Free GPU memory in it" : "Ask for less";
     switch (refusal->kind) {
         case REFUSAL_CAP:
             log_error(
-                "%s is out of memory, because this kernel has %s there and its limit is %s. Free "
-                "GPU memory in it, or ask whoever runs this machine for a higher limit.",
-                call, used, limit);
+                "%s is out of memory, because this kernel has %s there and its limit is %s. %s, or "
+                "ask whoever runs this machine for a higher limit.",
+                call, used, limit, remedy);
             break;
         case REFUSAL_BUDGET:
             if (is_beyond_limit(refusal))
                 log_error(
                     "%s is out of memory, because this process has %s there and can have %s at "
-                    "most. Free GPU memory in it, or see what is in the way: jupyter gpushare "
-                    "status.",
-                    call, used, limit);
+                    "most. %s, or see what is in the way: jupyter gpushare status.",
+                    call, used, limit, remedy);
             else
                 log_error(
                     "%s is out of memory, because the GPU has no room for it beside what cannot be "

@@ -1,5 +1,6 @@
 #include "device/devices.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/driver.h"
@@ -7,7 +8,17 @@
 
 static struct device devices[DEVICES_MAX];
 static uint32_t devices_used;
-static bool news_pending; /* the agent was woken and has not looked yet */
+static _Atomic bool has_limits; /* of any device: who has none takes no lock to look at them */
+
+/* By ordinal; without the lock, because each allocation is told here. */
+static struct {
+    _Atomic uint64_t bytes_allocated;
+    _Atomic bool unreported;
+} memory[DEVICES_MAX];
+
+static bool has_ordinal(int ordinal) {
+    return ordinal >= 0 && ordinal < DEVICES_MAX;
+}
 
 static struct device *find(int ordinal) {
     for (uint32_t i = 0; i < devices_used; i++)
@@ -48,7 +59,7 @@ static bool describe(struct device *device) {
 /* With the lock held. */
 static struct device *find_or_add(const struct device *fresh) {
     struct device *device = find(fresh->ordinal);
-    if (device == NULL && devices_used < DEVICES_MAX) {
+    if (device == NULL && devices_used < DEVICES_MAX && has_ordinal(fresh->ordinal)) {
         device = &devices[devices_used++];
         *device = *fresh;
     }
@@ -113,22 +124,14 @@ void devices_context_failed(int ordinal, int cu_result) {
     if (device) device->failed_result = cu_result;
 }
 
-bool devices_memory_changed(int ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed) {
-    HOLD(LOCK_DEVICES);
-    struct device *device = find(ordinal);
-    if (device == NULL) return false;
-    device->bytes_allocated = bytes_allocated;
-    device->bytes_fixed = bytes_fixed;
-    device->memory_unreported = true;
-    const bool wake = !news_pending;
-    news_pending = true;
-    return wake;
+bool devices_memory_changed(int ordinal, uint64_t bytes_allocated) {
+    if (!has_ordinal(ordinal)) return false;
+    atomic_store_explicit(&memory[ordinal].bytes_allocated, bytes_allocated, memory_order_relaxed);
+    return !atomic_exchange(&memory[ordinal].unreported, true);
 }
 
 uint64_t devices_bytes_allocated(int ordinal) {
-    struct device device;
-    look_up(ordinal, &device);
-    return device.bytes_allocated;
+    return has_ordinal(ordinal) ? atomic_load(&memory[ordinal].bytes_allocated) : 0;
 }
 
 void devices_set_limit(const uint8_t uuid[16], uint64_t cap_bytes, uint64_t others_bytes) {
@@ -138,6 +141,7 @@ void devices_set_limit(const uint8_t uuid[16], uint64_t cap_bytes, uint64_t othe
     device->cap_bytes = cap_bytes;
     device->others_bytes = others_bytes;
     device->limit_known = true;
+    if (cap_bytes != 0 || others_bytes != 0) atomic_store(&has_limits, true);
 }
 
 bool devices_limit_unknown(int ordinal, uint8_t uuid[16]) {
@@ -157,37 +161,34 @@ void devices_limit_answered(int ordinal, uint64_t bytes_total, uint64_t bytes_us
     struct device *device = find(ordinal);
     /* Without a cap the answer is the device's own numbers. */
     if (device == NULL || device->cap_bytes != 0 || bytes_total >= device->bytes_total) return;
-    const uint64_t own_bytes = device->bytes_allocated;
+    const uint64_t own_bytes = devices_bytes_allocated(ordinal);
     device->cap_bytes = bytes_total;
     device->others_bytes = bytes_used > own_bytes ? bytes_used - own_bytes : 0;
+    atomic_store(&has_limits, true);
 }
 
 void devices_limit(int ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
-    struct device device;
-    look_up(ordinal, &device);
+    struct device device = {0};
+    if (atomic_load(&has_limits)) look_up(ordinal, &device);
     *cap_bytes = device.cap_bytes;
     *others_bytes = device.others_bytes;
 }
 
 void devices_forget_announcements(void) {
     HOLD(LOCK_DEVICES);
-    for (uint32_t i = 0; i < devices_used; i++) {
+    for (uint32_t i = 0; i < devices_used; i++)
         devices[i].announced = false;
-        devices[i].memory_unreported = devices[i].bytes_allocated || devices[i].bytes_fixed;
-    }
 }
 
 /* The order matters: a device is opened before anything is said of it, and closed last. */
 static enum device_news next_of(struct device *device) {
     if (device->open && !device->announced) {
         device->announced = true;
+        atomic_store(&memory[device->ordinal].unreported, true); /* it may have some from before */
         return DEVICE_NEWS_OPENED;
     }
     if (!device->announced) return DEVICE_NEWS_NONE;
-    if (device->memory_unreported) {
-        device->memory_unreported = false;
-        return DEVICE_NEWS_MEMORY;
-    }
+    if (atomic_exchange(&memory[device->ordinal].unreported, false)) return DEVICE_NEWS_MEMORY;
     if (device->failed_result) return DEVICE_NEWS_FAILED;
     if (!device->open) {
         device->announced = false;
@@ -204,11 +205,10 @@ enum device_news devices_next_news(struct device *device) {
         if (news == DEVICE_NEWS_FAILED) devices[i].failed_result = 0;
         if (news != DEVICE_NEWS_NONE) return news;
     }
-    news_pending = false;
     return DEVICE_NEWS_NONE;
 }
 
 void devices_after_fork(void) {
     devices_used = 0;
-    news_pending = false;
+    memset(memory, 0, sizeof(memory));
 }

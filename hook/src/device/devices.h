@@ -12,10 +12,8 @@ struct device {
     uint8_t uuid[16];
     char name[97];
     uint64_t bytes_total;
-    bool open;      /* the process has a context on it */
-    bool announced; /* the scheduler was told so, on this connection */
-    uint64_t bytes_allocated, bytes_fixed;
-    bool memory_unreported;
+    bool open;                        /* the process has a context on it */
+    bool announced;                   /* the scheduler was told so, on this connection */
     uint64_t cap_bytes, others_bytes; /* as the scheduler said */
     bool limit_known;                 /* it was told, or asked for */
     int failed_result;                /* a sticky error that was not reported yet, or 0 */
@@ -38,8 +36,9 @@ bool devices_uuid_of(int ordinal, uint8_t uuid[16]);
 bool devices_is_announced(int ordinal);
 void devices_context_failed(int ordinal, int cu_result);
 
-/* True when the agent is to be woken: nothing was waiting to be reported before. */
-bool devices_memory_changed(int ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed);
+/* The process has so much on the device now; all else is looked at when it is reported. True when
+ * the agent is to be woken: no change of it was waiting to be reported. Both take no lock. */
+bool devices_memory_changed(int ordinal, uint64_t bytes_allocated);
 uint64_t devices_bytes_allocated(int ordinal);
 
 /* True once for each device of which no limit was heard yet, with its UUID: somebody has to ask. */

@@ -212,6 +212,26 @@ bool blocks_share(uint64_t address, uint64_t *id) {
     return true;
 }
 
+/* One of its chunks; NULL where one is in another state than those that never left. */
+static struct chunk *copied_one(struct block *block) {
+    struct chunk *copied = NULL;
+    for (size_t i = 0; i < block->piece_count; i++) {
+        struct chunk *chunk = &block->pieces[i].chunk;
+        if (chunk->state != CHUNK_RESIDENT && !chunk->copied) return NULL;
+        if (chunk->copied) copied = chunk;
+    }
+    return copied;
+}
+
+void *blocks_end_copy(uint64_t address, uint64_t *bytes) {
+    HOLD(LOCK_MEMORY);
+    struct block *block = block_around(address);
+    struct chunk *copied = block != NULL ? copied_one(block) : NULL;
+    if (copied == NULL) return NULL;
+    *bytes = copied->bytes;
+    return chunks_confirm_locked(copied);
+}
+
 bool blocks_unshare(uint64_t address, uint64_t id) {
     HOLD(LOCK_MEMORY);
     struct block *block = block_around(address);

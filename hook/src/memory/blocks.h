@@ -88,6 +88,9 @@ bool blocks_is_fixed(uint64_t address);
  * id of its block (0: any, which it becomes) is what names it then. False, and nothing changed: it
  * is not that block, or some of it is not on the device alone, or it is being freed. */
 bool blocks_share(uint64_t address, uint64_t *id);
+/* Ends a copy ahead of need of the memory around this address, where all of that is on the device.
+ * Returns the host memory of so many bytes, which the caller gives back; NULL: there is none. */
+void *blocks_end_copy(uint64_t address, uint64_t *bytes);
 /* Whether it may move again; nothing happens where the block is gone. */
 bool blocks_unshare(uint64_t address, uint64_t id);
 /* Calls `look` for each chunk of the block that lies there, under the lock. */

@@ -15,16 +15,16 @@ TAILQ_HEAD(chunk_list, chunk);
 /* Guarded by LOCK_MEMORY, like all below but what waiters sleep on. */
 static struct device_chunks {
     struct chunk_sums sums;
-    struct chunk_list to_leave, to_come, back;
+    struct chunk_list to_leave, to_come, back, copied;
 } devices[REGISTRY_DEVICES_MAX];
 static struct chunk_list staying = TAILQ_HEAD_INITIALIZER(staying); /* their copies have failed */
 
 static size_t chunks_away;   /* PARKED, LEAVING or COMING, on all devices */
 static size_t chunks_copies; /* with a host copy that was not confirmed, on all devices */
 
-/* Counts the ends of claims: what those sleep on who wait for one. */
+static uint32_t waiters; /* for the end of a claim */
+/* Counts the ends of claims: what waiters sleep on. */
 static _Atomic uint32_t settled;
-static _Atomic uint32_t waiters;
 static _Atomic bool stopped; /* the process ends: no claim ends any more */
 
 /* What stays for hardly longer goes with the rest. */
@@ -34,26 +34,32 @@ static _Atomic bool stopped; /* the process ends: no claim ends any more */
  */
 
 bool chunks_wait_locked(void) {
-    atomic_fetch_add(&waiters, 1);
+    waiters++;
     const uint32_t seen = atomic_load(&settled);
     if (!atomic_load(&stopped)) {
         lock_release(LOCK_MEMORY);
         syscall(SYS_futex, &settled, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
         lock_take(LOCK_MEMORY);
     }
-    atomic_fetch_sub(&waiters, 1);
+    waiters--;
     return !atomic_load(&stopped);
 }
 
-void chunks_ended(void) {
-    atomic_fetch_add(&settled, 1);
-    if (atomic_load(&waiters) > 0)
-        syscall(SYS_futex, &settled, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+static void wake_waiters(void) {
+    syscall(SYS_futex, &settled, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+void chunks_ended_locked(void) {
+    const uint32_t ends = atomic_load_explicit(&settled, memory_order_relaxed) + 1;
+    atomic_store_explicit(&settled, ends, memory_order_relaxed);
+    if (waiters > 0) wake_waiters();
+}
+
+/* Without the lock: who holds it may be the thread that ends the process, in a handler. */
 void chunks_stop(void) {
     atomic_store(&stopped, true);
-    chunks_ended();
+    atomic_fetch_add(&settled, 1);
+    wake_waiters();
 }
 
 /* ---- sums and lists ---------------------------------------------------------------------------
@@ -82,32 +88,51 @@ static void count(const struct chunk *chunk, int times) {
     struct chunk_sums *sums = &devices[chunk->device].sums;
     const uint64_t bytes = chunk->bytes * (uint64_t)(int64_t)times;
     const uint32_t one = (uint32_t)times;
-    const bool moves = may_move(chunk), parked = is_parked(chunk);
+    const bool moves = may_move(chunk), parked = is_parked(chunk), ours = chunk->managed_at == 0;
     if (chunk->counts_as_off) {
         sums->bytes_parked += bytes;
-        if (chunk->managed_at != 0) sums->bytes_kept += bytes;
+        if (!ours) sums->bytes_kept += bytes;
     } else {
         sums->bytes_resident += bytes;
         if (moves && !parked && chunk->state != CHUNK_FREEING) {
             sums->bytes_movable += bytes;
-            if (chunk->managed_at != 0) sums->bytes_managed += bytes;
+            if (!ours) sums->bytes_managed += bytes;
         }
     }
-    if (is_moving(chunk)) sums->moving += one;
     if (is_moving(chunk) || parked) chunks_away += (size_t)times;
-    if (moves && chunk->state == CHUNK_PARKED) sums->to_come += one;
-    if (moves && chunk->state == CHUNK_RESIDENT) sums->to_leave += one;
-    if (moves && chunk->state == CHUNK_BACK) sums->to_take_back += one;
-    if (chunk->state == CHUNK_BACK) sums->copies += one;
-    if (chunk->state == CHUNK_LEAVING || (chunk->state == CHUNK_BACK && moves))
-        sums->bytes_back += bytes;
     if (has_copy(chunk)) chunks_copies += (size_t)times;
+    switch ((enum chunk_state)chunk->state) {
+        case CHUNK_RESIDENT:
+            if (moves) sums->to_leave += one;
+            if (moves && ours) sums->to_copy += one;
+            break;
+        case CHUNK_LEAVING:
+            sums->bytes_back += bytes; /* fall through */
+        case CHUNK_COMING:
+            sums->moving += one;
+            break;
+        case CHUNK_PARKED:
+            if (moves) sums->to_come += one;
+            break;
+        case CHUNK_BACK:
+            sums->copies += one;
+            if (chunk->copied) sums->copied += one;
+            if (!moves) break;
+            sums->to_take_back += one;
+            sums->bytes_copied += bytes;
+            sums->bytes_back += bytes;
+            break;
+        case CHUNK_CHANGING:
+        case CHUNK_FREEING:
+            break;
+    }
 }
 
 /* The list in which a chunk waits to be claimed; NULL for none. */
 static struct chunk_list *list_of(const struct chunk *chunk) {
     struct device_chunks *device = &devices[chunk->device];
-    if (chunk->state == CHUNK_BACK) return &device->back; /* fixed ones too: they are confirmed */
+    if (chunk->state == CHUNK_BACK) /* fixed ones too: they are confirmed */
+        return chunk->copied ? &device->copied : &device->back;
     if (chunk->fixed || chunk->shared) return NULL;
     if (chunk->state == CHUNK_RESIDENT)
         return chunk->stays_until_ns != 0 ? &staying : &device->to_leave;
@@ -137,6 +162,8 @@ static void put_in(struct chunk *chunk) {
 static void change(struct chunk *chunk, enum chunk_state state) {
     take_out(chunk);
     chunk->state = (uint8_t)state;
+    if (state != CHUNK_BACK) chunk->copied = false;
+    chunk->can_stay = false;
     if (state == CHUNK_PARKED) chunk->failures = 0;
     put_in(chunk);
 }
@@ -148,7 +175,7 @@ void chunks_enter_locked(struct chunk *chunk) {
 
 void chunks_leave_locked(struct chunk *chunk) {
     take_out(chunk);
-    chunks_ended();
+    chunks_ended_locked();
 }
 
 /* ---- claims -----------------------------------------------------------------------------------
@@ -170,7 +197,9 @@ static struct chunk *claim_first(const struct chunk_list *list, enum chunk_state
 }
 
 struct chunk *chunks_claim_leaving_locked(int device) {
-    return claim_first(&devices[device].to_leave, CHUNK_LEAVING);
+    struct chunk *chunk = claim_first(&devices[device].to_leave, CHUNK_LEAVING);
+    if (chunk != NULL) chunk->can_stay = true;
+    return chunk;
 }
 
 struct chunk *chunks_claim_coming_locked(int device) {
@@ -178,7 +207,25 @@ struct chunk *chunks_claim_coming_locked(int device) {
 }
 
 struct chunk *chunks_claim_back_locked(int device) {
-    return claim_first(&devices[device].back, CHUNK_LEAVING);
+    struct chunk *chunk = claim_first(&devices[device].back, CHUNK_LEAVING);
+    return chunk != NULL ? chunk : claim_first(&devices[device].copied, CHUNK_LEAVING);
+}
+
+struct chunk *chunks_claim_copying_locked(int device) {
+    struct chunk *chunk;
+    TAILQ_FOREACH(chunk, &devices[device].to_leave, next)
+    if (chunk->managed_at == 0) break;
+    if (chunk == NULL) return NULL;
+    chunks_claim_locked(chunk);
+    chunk->can_stay = true;
+    return chunk;
+}
+
+bool chunks_goes(struct chunk *chunk) {
+    HOLD(LOCK_MEMORY);
+    if (chunk->fixed) return false;
+    chunk->can_stay = false;
+    return true;
 }
 
 void chunks_claim_locked(struct chunk *chunk) {
@@ -212,7 +259,7 @@ bool chunks_claim_for_change(struct chunk *chunk) {
 void chunks_change_ended_locked(struct chunk *chunk) {
     if (chunk->state != CHUNK_CHANGING) return;
     change(chunk, (enum chunk_state)chunk->was);
-    chunks_ended();
+    chunks_ended_locked();
 }
 
 void chunks_fix_locked(struct chunk *chunk) {
@@ -243,13 +290,22 @@ void chunks_fix_context(const void *context, int device) {
     for (int i = 0; i < REGISTRY_DEVICES_MAX; i++) {
         fix_in(&devices[i].to_leave, context, device);
         fix_in(&devices[i].back, context, device);
+        fix_in(&devices[i].copied, context, device);
     }
 }
 
 void chunks_settle(struct chunk *chunk, enum chunk_state state) {
     HOLD(LOCK_MEMORY);
     change(chunk, state);
-    chunks_ended();
+    chunks_ended_locked();
+}
+
+void chunks_settle_copied(struct chunk *chunk) {
+    HOLD(LOCK_MEMORY);
+    chunk->copied = true;
+    chunk->failures = 0;
+    change(chunk, CHUNK_BACK);
+    chunks_ended_locked();
 }
 
 /* ---- copies that failed -----------------------------------------------------------------------
@@ -259,7 +315,7 @@ void chunks_settle_fixed(struct chunk *chunk) {
     HOLD(LOCK_MEMORY);
     change(chunk, CHUNK_RESIDENT);
     chunks_fix_locked(chunk);
-    chunks_ended();
+    chunks_ended_locked();
 }
 
 void chunks_settle_failed(struct chunk *chunk, uint64_t now_ns) {
@@ -267,9 +323,9 @@ void chunks_settle_failed(struct chunk *chunk, uint64_t now_ns) {
     take_out(chunk);
     chunk->state = CHUNK_RESIDENT;
     chunk->stays_until_ns = now_ns + (CHUNK_STAYS_NS << chunk->failures);
-    chunk->fixed = ++chunk->failures >= CHUNK_FAILURES_MAX;
+    if (++chunk->failures >= CHUNK_FAILURES_MAX) chunk->fixed = true;
     put_in(chunk);
-    chunks_ended();
+    chunks_ended_locked();
 }
 
 static uint64_t next_let_go_ns(void) {
@@ -299,23 +355,33 @@ uint64_t chunks_next_let_go_ns(void) {
     return next_let_go_ns();
 }
 
-/* Host memory is given back without the lock, since that may call the driver. */
-void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes)) {
+void *chunks_confirm_locked(struct chunk *chunk) {
+    void *host = chunk->host;
+    chunk->host = NULL;
+    change(chunk, CHUNK_RESIDENT);
+    return host;
+}
+
+/* Host memory is given back without the lock, which that takes. */
+static void confirm_all(const struct chunk_list *list, void (*give)(void *host, uint64_t bytes)) {
     for (;;) {
         void *host = NULL;
         uint64_t bytes = 0;
         lock_take(LOCK_MEMORY);
-        struct chunk *chunk = TAILQ_FIRST(&devices[device].back);
+        struct chunk *chunk = TAILQ_FIRST(list);
         if (chunk != NULL) {
-            host = chunk->host;
             bytes = chunk->bytes;
-            chunk->host = NULL;
-            change(chunk, CHUNK_RESIDENT);
+            host = chunks_confirm_locked(chunk);
         }
         lock_release(LOCK_MEMORY);
         if (chunk == NULL) return;
         give(host, bytes);
     }
+}
+
+void chunks_confirm_back(int device, bool copied_alone, void (*give)(void *host, uint64_t bytes)) {
+    if (!copied_alone) confirm_all(&devices[device].back, give);
+    confirm_all(&devices[device].copied, give);
 }
 
 /* ---- looking ----------------------------------------------------------------------------------
@@ -337,6 +403,10 @@ bool chunks_source(uint64_t address, const void **host, uint64_t *bytes) {
 
 bool chunks_is_here_locked(const struct chunk *chunk) {
     return !is_moving(chunk) && !is_parked(chunk) && !chunk->counts_as_off;
+}
+
+bool chunks_can_stay_locked(const struct chunk *chunk) {
+    return chunks_is_here_locked(chunk) || chunk->can_stay;
 }
 
 bool chunks_may_leave_locked(const struct chunk *chunk) {
@@ -389,7 +459,7 @@ bool chunks_visit_leaving(int device, bool (*look)(const struct chunk *chunk, vo
 
 void chunks_after_fork(void) {
     atomic_store(&stopped, false);
-    atomic_store(&waiters, 0);
+    waiters = 0;
     chunks_away = chunks_copies = 0;
     memset(devices, 0, sizeof devices);
     TAILQ_INIT(&staying);

@@ -27,7 +27,7 @@ enum chunk_state {
     CHUNK_LEAVING,  /* claimed by the mover: being copied out, then unmapped */
     CHUNK_PARKED,   /* not mapped; what it holds is at `host`, or with the driver (managed) */
     CHUNK_COMING,   /* claimed by the mover: being mapped and copied in */
-    CHUNK_BACK,     /* mapped and copied in; `host` still has the same until all is back */
+    CHUNK_BACK,     /* mapped, and `host` has the same: until all is back, or ahead of need */
     CHUNK_CHANGING, /* claimed for another change; counts as what it was */
     CHUNK_FREEING,  /* claimed by cuMemFree or the end of its context */
 };
@@ -55,6 +55,9 @@ struct chunk {
     bool comes_by_faults;    /* managed memory that the program wants elsewhere than here, */
     bool has_pages;          /* and such that was on the host, where the driver keeps its pages */
     bool counts_as_off;      /* in the sums */
+    bool copied;             /* BACK: it never left, and was copied to the host ahead of need */
+    bool can_stay;           /* LEAVING: so far it is only being copied */
+    bool is_empty;           /* it was never mapped, so nothing is copied when it moves */
 };
 
 /* What there is on one device. A FREEING chunk counts as what it was until it is removed, but as
@@ -65,14 +68,17 @@ struct chunk_sums {
     uint64_t bytes_movable;  /* of those, what could be parked */
     uint64_t bytes_managed;  /* of those, what needs host memory of the driver's, not of ours */
     uint64_t bytes_parked;
-    uint64_t bytes_kept; /* of those, managed memory, whose pages the driver may keep there */
-    uint64_t bytes_next; /* of those, the one that comes next; 0: that one's is still there */
+    uint64_t bytes_kept;   /* of those, managed memory, whose pages the driver may keep there */
+    uint64_t bytes_next;   /* of those, the one that comes next; 0: that one's is still there */
+    uint64_t bytes_copied; /* of the movable ones, what is BACK */
     uint64_t bytes_back; /* of the resident ones, what needs no further host memory to leave: it is
                             BACK, or LEAVING already */
     uint32_t moving;     /* LEAVING or COMING */
     /* So many can be claimed: as a loop ends by these, it ends when there is nothing to claim. */
     uint32_t to_leave, to_come, to_take_back;
-    uint32_t copies; /* BACK ones, fixed or not: all that have a host copy to confirm */
+    uint32_t to_copy; /* of those to leave, what is copied to host memory of ours */
+    uint32_t copies;  /* BACK ones, fixed or not: all that have a host copy to confirm */
+    uint32_t copied;  /* of these, copied ahead of need */
 };
 
 /* A chunk of a new block, RESIDENT, on a device below REGISTRY_DEVICES_MAX; and its end. */
@@ -88,9 +94,9 @@ bool chunks_claim_for_free(struct chunk *chunk);
 bool chunks_claim_for_change(struct chunk *chunk);
 void chunks_change_ended_locked(struct chunk *chunk);
 /* Waits for the end of any claim; with LOCK_MEMORY held, which it gives away meanwhile. False: the
- * process ends. For what is not a chunk's: chunks_ended wakes such waiters. */
+ * process ends. For what is not a chunk's: chunks_ended_locked wakes such waiters. */
 bool chunks_wait_locked(void);
-void chunks_ended(void);
+void chunks_ended_locked(void);
 /* From now on it stays where it is. */
 void chunks_fix_locked(struct chunk *chunk);
 /* The same until it is shared no more. */
@@ -105,11 +111,17 @@ void chunks_fix_context(const void *context, int device);
 struct chunk *chunks_claim_leaving_locked(int device);
 struct chunk *chunks_claim_coming_locked(int device);
 struct chunk *chunks_claim_back_locked(int device);
+/* Claims for a copy ahead of need (RESIDENT, not managed, not fixed: becomes LEAVING). */
+struct chunk *chunks_claim_copying_locked(int device);
+/* One that was claimed for either is taken off its device now. False: it has become fixed since. */
+bool chunks_goes(struct chunk *chunk);
 /* Claims this one, RESIDENT or BACK, to be made anew (wholes.h): LEAVING. */
 void chunks_claim_locked(struct chunk *chunk);
 /* Ends a claim: the chunk is now in `state`. One that is as it was before is claimed first again.
  */
 void chunks_settle(struct chunk *chunk, enum chunk_state state);
+/* Ends a claim for a copy ahead of need: the chunk is BACK, and was never away. */
+void chunks_settle_copied(struct chunk *chunk);
 /* Ends a claim for parking whose copy has failed: the chunk is RESIDENT, and stays for a while; for
  * good where the copy will never succeed. */
 void chunks_settle_failed(struct chunk *chunk, uint64_t now_ns);
@@ -118,9 +130,11 @@ void chunks_settle_fixed(struct chunk *chunk);
 bool chunks_let_go(uint64_t now_ns);
 /* When to come again for that; UINT64_MAX: none stays. */
 uint64_t chunks_next_let_go_ns(void);
-/* All BACK chunks of the device become RESIDENT: calls `give` with the host memory of each, without
- * the lock. */
-void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes));
+/* A BACK chunk becomes RESIDENT. Returns its host memory, which the caller gives back. */
+void *chunks_confirm_locked(struct chunk *chunk);
+/* All BACK chunks of the device become RESIDENT, or those alone that were copied ahead of need:
+ * calls `give` with the host memory of each, without the lock. */
+void chunks_confirm_back(int device, bool copied_alone, void (*give)(void *host, uint64_t bytes));
 
 /* Where what lies at an address is whole: in the host memory given, or on the device where that is
  * NULL; and for how many bytes from there on that is so. For the end of the process, when no chunk
@@ -135,6 +149,8 @@ void *chunks_movable_context(void);
 
 /* All of its memory is on the device, and is not being moved. */
 bool chunks_is_here_locked(const struct chunk *chunk);
+/* Nor has any of it been taken off where it is LEAVING: if it becomes fixed now, it stays. */
+bool chunks_can_stay_locked(const struct chunk *chunk);
 /* The mover could claim it now: it is here, and nothing keeps it there. */
 bool chunks_may_leave_locked(const struct chunk *chunk);
 /* No chunk of any device is parked or being moved. */

@@ -82,7 +82,7 @@ CUresult device_memory_put(struct chunk *chunk) {
     return result;
 }
 
-static CUresult take_off_mapping(struct mapping *mapping) {
+CUresult device_memory_unmap(struct mapping *mapping) {
     if (!mapping->there) return CUDA_SUCCESS;
     const CUresult result = driver_get()->memory_unmap(mapping->address, mapping->bytes);
     mapping->there = result != CUDA_SUCCESS;
@@ -93,7 +93,7 @@ CUresult device_memory_take_off(struct chunk *chunk) {
     CUresult result = CUDA_SUCCESS;
     if (chunk->handle == 0) return CUDA_SUCCESS;
     for (struct mapping *at = chunk->mappings; at != NULL && result == CUDA_SUCCESS; at = at->also)
-        result = take_off_mapping(at);
+        result = device_memory_unmap(at);
     if (result == CUDA_SUCCESS && chunk->managed_at == 0)
         result = driver_get()->memory_release(chunk->handle);
     if (result == CUDA_SUCCESS) chunk->handle = 0;
@@ -180,5 +180,5 @@ CUresult device_memory_open(struct chunk *chunk) {
 void device_memory_close(struct chunk *chunk) {
     struct mapping *own = chunk->mappings;
     if (own == NULL || own->view != NULL || own->block != NULL || own->segment != NULL) return;
-    if (take_off_mapping(own) == CUDA_SUCCESS) chunk->mappings = own->also;
+    if (device_memory_unmap(own) == CUDA_SUCCESS) chunk->mappings = own->also;
 }

@@ -17,6 +17,8 @@ CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationH
 CUresult device_memory_put(struct chunk *chunk);
 /* Takes its device memory from the chunk. On failure the chunk says what it still has. */
 CUresult device_memory_take_off(struct chunk *chunk);
+/* The same of one of its addresses, if it is mapped there. */
+CUresult device_memory_unmap(struct mapping *mapping);
 /* It has its memory, at all of its addresses. */
 bool device_memory_is_whole(const struct chunk *chunk);
 /* Lets a device use what is mapped there, and those that may use the memory of `owner`, which has

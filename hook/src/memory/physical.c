@@ -19,9 +19,14 @@ static LIST_HEAD(, physical) all = LIST_HEAD_INITIALIZER(all);
 static TAILQ_HEAD(, view) views = TAILQ_HEAD_INITIALIZER(views);
 static uint64_t last_number = FIRST_NUMBER;
 
-/* How many there are, so that who has none takes no lock. */
+/* How many there are, so that who has none takes no lock; all written under it. */
 static _Atomic size_t there;
 static _Atomic size_t wholes_wanted, unused_there;
+
+static void count_there(int change) {
+    const size_t now = atomic_load_explicit(&there, memory_order_relaxed) + (size_t)change;
+    atomic_store_explicit(&there, now, memory_order_release);
+}
 
 static bool are_there(void) {
     return atomic_load_explicit(&there, memory_order_acquire) != 0;
@@ -54,21 +59,24 @@ static uint64_t end_of(const struct view *view) {
 struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t bytes, bool fixed) {
     const uint64_t part_bytes = fixed ? bytes : CHUNK_BYTES_MAX;
     const size_t count = (bytes + part_bytes - 1) / part_bytes;
-    struct physical *physical = calloc(1, sizeof *physical + count * sizeof physical->parts[0]);
+    struct physical *physical = malloc(sizeof *physical + count * sizeof physical->parts[0]);
     if (physical == NULL) return NULL;
-    physical->bytes = bytes;
-    physical->properties = *properties;
-    physical->device = properties->location.id;
-    physical->fixed = fixed;
-    physical->part_count = count;
+    *physical = (struct physical){
+        .bytes = bytes,
+        .properties = *properties,
+        .device = properties->location.id,
+        .fixed = fixed,
+        .part_count = count,
+    };
     for (size_t i = 0; i < count; i++) {
         const uint64_t left = bytes - i * part_bytes;
-        physical->parts[i].chunk = (struct chunk){
-            .physical = physical,
-            .bytes = left < part_bytes ? left : part_bytes,
-            .device = physical->device,
-            .fixed = fixed,
-        };
+        physical->parts[i] = (struct part){.chunk = {
+                                               .physical = physical,
+                                               .bytes = left < part_bytes ? left : part_bytes,
+                                               .device = physical->device,
+                                               .fixed = fixed,
+                                               .is_empty = true,
+                                           }};
     }
     return physical;
 }
@@ -86,7 +94,7 @@ bool physical_enter(struct physical *physical, uint64_t *number) {
     for (size_t i = 0; i < physical->part_count; i++)
         chunks_enter_locked(&physical->parts[i].chunk);
     LIST_INSERT_HEAD(&all, physical, next);
-    atomic_fetch_add(&there, 1);
+    count_there(1);
     registry_count_locked(physical->device, KIND_MAPPED, physical->bytes,
                           physical->fixed ? physical->bytes : 0, 1);
     registry_unclaim_locked(physical->device, physical->bytes);
@@ -98,8 +106,8 @@ struct physical *physical_hold(uint64_t number) {
     if (!are_there()) return NULL;
     HOLD(LOCK_MEMORY);
     struct physical *physical = find(number);
-    while (physical != NULL && physical->changes && chunks_wait_locked())
-        physical = find(number);
+    while (physical != NULL && physical->changes)
+        physical = chunks_wait_locked() ? find(number) : NULL;
     if (physical != NULL) physical->holders++; /* a mapping keeps a released handle in use */
     return physical;
 }
@@ -108,8 +116,8 @@ struct physical *physical_hold_at(uint64_t address) {
     if (!are_there()) return NULL;
     HOLD(LOCK_MEMORY);
     const struct view *view = view_at(address);
-    while (view != NULL && view->physical->changes && chunks_wait_locked())
-        view = view_at(address);
+    while (view != NULL && view->physical->changes)
+        view = chunks_wait_locked() ? view_at(address) : NULL;
     if (view != NULL) view->physical->holders++;
     return view != NULL ? view->physical : NULL;
 }
@@ -143,7 +151,7 @@ void physical_remove(struct physical *physical) {
     for (size_t i = 0; i < physical->part_count; i++)
         chunks_leave_locked(&physical->parts[i].chunk);
     LIST_REMOVE(physical, next);
-    atomic_fetch_sub(&there, 1);
+    count_there(-1);
     registry_count_locked(physical->device, KIND_MAPPED, physical->bytes,
                           physical->fixed ? physical->bytes : 0, -1);
     lock_release(LOCK_MEMORY);
@@ -165,14 +173,14 @@ bool physical_release(uint64_t number, struct physical **unused) {
     return true;
 }
 
-static bool is_here(const struct physical *physical) {
+static bool all_are(const struct physical *physical, bool (*are)(const struct chunk *chunk)) {
     for (size_t i = 0; i < physical->part_count; i++)
-        if (!chunks_is_here_locked(&physical->parts[i].chunk)) return false;
+        if (!are(&physical->parts[i].chunk)) return false;
     return true;
 }
 
 static bool fix(struct physical *physical) {
-    if (physical->fixed || !is_here(physical)) return false;
+    if (physical->fixed) return false;
     physical->fixed = true;
     for (size_t i = 0; i < physical->part_count; i++)
         chunks_fix_locked(&physical->parts[i].chunk);
@@ -182,7 +190,7 @@ static bool fix(struct physical *physical) {
 
 bool physical_fix(struct physical *physical) {
     HOLD(LOCK_MEMORY);
-    return fix(physical);
+    return all_are(physical, chunks_is_here_locked) && fix(physical);
 }
 
 bool physical_fix_for_rdma(void) {
@@ -191,7 +199,9 @@ bool physical_fix_for_rdma(void) {
     if (!are_there()) return false;
     HOLD(LOCK_MEMORY);
     LIST_FOREACH(physical, &all, next)
-    if (physical->properties.allocFlags.gpuDirectRDMACapable) is_news = fix(physical) || is_news;
+    if (physical->properties.allocFlags.gpuDirectRDMACapable &&
+        all_are(physical, chunks_can_stay_locked))
+        is_news = fix(physical) || is_news;
     return is_news;
 }
 
@@ -224,6 +234,7 @@ bool physical_enter_view(struct view *view) {
         struct mapping *piece = &view->pieces[i];
         piece->also = piece->chunk->mappings;
         piece->chunk->mappings = piece;
+        piece->chunk->is_empty = false;
     }
     TAILQ_INSERT_TAIL(&views, view, next);
     return true;
@@ -238,16 +249,14 @@ static void leave(struct mapping *piece) {
     piece->chunk = NULL;
 }
 
-void physical_leave_piece(struct mapping *piece, bool is_unmapped) {
+bool physical_leave_piece(struct mapping *piece, bool is_unmapped) {
     HOLD(LOCK_MEMORY);
+    struct view *view = piece->view;
+    struct physical *physical = view->physical;
     struct chunk *chunk = piece->chunk;
     if (is_unmapped) leave(piece);
     chunks_change_ended_locked(chunk);
-}
-
-bool physical_leave_view(struct view *view) {
-    HOLD(LOCK_MEMORY);
-    struct physical *physical = view->physical;
+    if (!is_unmapped || piece != &view->pieces[physical->part_count - 1]) return false;
     TAILQ_REMOVE(&views, view, next);
     free(view);
     physical->holders--;
@@ -264,7 +273,7 @@ bool physical_look(uint64_t address, struct physical_place *place) {
         .bytes = view->physical->bytes,
         .id = view->physical->id,
         .context = view->physical->parts[0].chunk.context,
-        .is_here = is_here(view->physical),
+        .is_here = all_are(view->physical, chunks_is_here_locked),
     };
     memcpy(place->access, view->access, sizeof place->access);
     return true;
@@ -304,9 +313,7 @@ static struct view *first_in(uint64_t address, uint64_t bytes) {
                                                  : first_of_all(address, bytes);
 }
 
-enum physical_range physical_range(uint64_t address, uint64_t bytes) {
-    if (!are_there()) return PHYSICAL_NONE;
-    HOLD(LOCK_MEMORY);
+static enum physical_range range_of(uint64_t address, uint64_t bytes) {
     const struct view *first = first_in(address, bytes);
     if (first == NULL) return PHYSICAL_NONE;
     const struct view *last = view_at(address + bytes - 1);
@@ -315,14 +322,23 @@ enum physical_range physical_range(uint64_t address, uint64_t bytes) {
     return cut ? PHYSICAL_CUT : PHYSICAL_WHOLE;
 }
 
-struct view *physical_close_view(uint64_t address, uint64_t bytes) {
-    if (!are_there()) return NULL;
+enum physical_range physical_range(uint64_t address, uint64_t bytes) {
+    if (!are_there()) return PHYSICAL_NONE;
     HOLD(LOCK_MEMORY);
-    struct view *view = first_in(address, bytes);
-    while (view != NULL && view->physical->changes && chunks_wait_locked())
-        view = first_in(address, bytes);
-    if (view != NULL) view->closing = true;
-    return view;
+    return range_of(address, bytes);
+}
+
+enum physical_range physical_close_view(uint64_t address, uint64_t bytes, struct view **view) {
+    *view = NULL;
+    if (!are_there()) return PHYSICAL_NONE;
+    HOLD(LOCK_MEMORY);
+    const enum physical_range range = range_of(address, bytes);
+    if (range != PHYSICAL_WHOLE) return range;
+    *view = first_in(address, bytes);
+    while (*view != NULL && (*view)->physical->changes)
+        *view = chunks_wait_locked() ? first_in(address, bytes) : NULL;
+    if (*view != NULL) (*view)->closing = true;
+    return range;
 }
 
 void physical_reopen_view(struct view *view) {
@@ -469,7 +485,7 @@ void physical_whole_end(struct physical *physical, enum physical_whole answer) {
     physical->holders--;
     physical->unused = ends(physical);
     if (physical->unused) atomic_fetch_add(&unused_there, 1);
-    chunks_ended();
+    chunks_ended_locked();
 }
 
 struct physical *physical_take_unused(void) {
@@ -489,7 +505,7 @@ bool physical_any_away(void) {
     if (!are_there()) return false;
     HOLD(LOCK_MEMORY);
     LIST_FOREACH(physical, &all, next)
-    if (!is_here(physical)) break;
+    if (!all_are(physical, chunks_is_here_locked)) break;
     return physical != NULL;
 }
 

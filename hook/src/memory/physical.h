@@ -72,11 +72,10 @@ void physical_context_ended(const void *context, int device, void *other);
 /* A view that the driver has mapped, of what is held: that is the view's from now on. False: no
  * host memory. */
 bool physical_enter_view(struct view *view);
-/* The claim of the view's piece for a change ends, and the mover may have to look at its chunk;
- * where the piece is not mapped any more, it has no chunk then. */
-void physical_leave_piece(struct mapping *piece, bool is_unmapped);
-/* And with all of them gone the view ends. True as with physical_drop, of what it has held. */
-bool physical_leave_view(struct view *view);
+/* The claim of the view's piece for a change ends, and the mover may have to look at its chunk.
+ * Where the piece is not mapped any more, it has no chunk then, and with the last piece the view is
+ * gone. True as with physical_drop, of what the view has held. */
+bool physical_leave_piece(struct mapping *piece, bool is_unmapped);
 /* What is known of an address in a view. */
 struct physical_place {
     uint64_t address, bytes; /* of the view */
@@ -96,8 +95,9 @@ enum physical_range {
     PHYSICAL_CUT,   /* a view lies partly within it */
 };
 enum physical_range physical_range(uint64_t address, uint64_t bytes);
-/* The first view there, for the thread that is about to unmap it; NULL: none is left. */
-struct view *physical_close_view(uint64_t address, uint64_t bytes);
+/* Likewise; `*view` is the first one of a WHOLE range, for the thread that is about to unmap it, or
+ * NULL. */
+enum physical_range physical_close_view(uint64_t address, uint64_t bytes, struct view **view);
 /* That could not be. */
 void physical_reopen_view(struct view *view);
 /* Notes the access of a device that the driver has given from there on, as far as views lie side by

@@ -1,6 +1,7 @@
 #include "memory/registry.h"
 
 #include <search.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -15,6 +16,7 @@ struct record {
 static void *tree; /* of search.h */
 static LIST_HEAD(, record) records = LIST_HEAD_INITIALIZER(records);
 static struct registry_sums sums[REGISTRY_DEVICES_MAX];
+static _Atomic uint64_t bytes_allocated[REGISTRY_DEVICES_MAX]; /* what the sums say of it */
 
 static int compare(const void *left, const void *right) {
     const struct allocation *a = left, *b = right;
@@ -38,6 +40,8 @@ void registry_count_locked(int device, enum registry_kind kind, uint64_t bytes,
     const uint64_t sign = (uint64_t)(int64_t)times;
     if (device_sums == NULL) return;
     device_sums->bytes_allocated += bytes * sign;
+    atomic_store_explicit(&bytes_allocated[device], device_sums->bytes_allocated,
+                          memory_order_relaxed);
     device_sums->bytes_fixed += bytes_fixed * sign;
     device_sums->bytes_of[kind] += bytes * sign;
     if (kind <= KIND_PREFETCHED) device_sums->bytes_stopped += bytes_fixed * sign;
@@ -129,9 +133,14 @@ struct registry_sums registry_sums_of(int device) {
     return registry_sums_locked(device);
 }
 
+uint64_t registry_bytes_allocated(int device) {
+    return sums_of(device) != NULL ? atomic_load(&bytes_allocated[device]) : 0;
+}
+
 void registry_after_fork(void) {
     tdestroy(tree, free);
     tree = NULL;
     LIST_INIT(&records);
     memset(sums, 0, sizeof sums);
+    memset(bytes_allocated, 0, sizeof bytes_allocated);
 }

@@ -68,6 +68,8 @@ bool registry_find(enum registry_space space, uint64_t key, struct allocation *f
 void registry_drop_context(uint64_t context);
 
 struct registry_sums registry_sums_of(int device);
+/* Of these sums, without a lock. */
+uint64_t registry_bytes_allocated(int device);
 
 /* The functions that end in _locked are called with LOCK_MEMORY held. */
 /* What there is without a record counts (`times` 1) or does no more (-1), and

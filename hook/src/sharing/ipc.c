@@ -52,6 +52,7 @@ static CUresult export_block(const struct allocated *of, uint64_t block_id, uint
                            .device = of->device};
     CUresult result = CUDA_ERROR_INVALID_DEVICE;
     if (devices_uuid_of(of->device, block.device_uuid)) result = (CUresult)exports_make(&block);
+    if (result == CUDA_ERROR_ILLEGAL_STATE) return CUDA_ERROR_INVALID_VALUE; /* it is freed now */
     if (result == CUDA_SUCCESS && !exports_add(&block, number)) result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) say_why_not(result);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ? result

@@ -12,6 +12,7 @@
 #include "base/hold.h"
 #include "memory/blocks.h"
 #include "sharing/ipc_handle.h"
+#include "swap/host_arena.h"
 #include "swap/mover.h"
 
 /* Guarded by LOCK_IPC. */
@@ -19,6 +20,7 @@ static struct export *blocks;
 static size_t blocks_used, blocks_room;
 static uint64_t last_number;
 static _Atomic size_t blocks_there; /* so that who exports nothing takes no lock */
+static _Atomic uint32_t making;     /* threads in exports_make */
 
 /* ---- descriptors ------------------------------------------------------------------------------
  */
@@ -60,14 +62,14 @@ static CUresult export_pieces(struct export *block) {
     return result;
 }
 
-int exports_make(struct export *block) {
+static CUresult make(struct export *block) {
     const size_t pieces_max = (size_t)(block->bytes / CHUNK_GRANULE);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     block->piece_count = 0;
     block->pieces = malloc(pieces_max * sizeof *block->pieces);
     if (block->pieces != NULL) result = export_pieces(block);
     if (result != CUDA_SUCCESS) drop_pieces(block);
-    return (int)result;
+    return result;
 }
 
 /* ---- the table; with LOCK_IPC held ------------------------------------------------------------
@@ -121,10 +123,14 @@ static bool take_over(struct export *block, struct export *made) {
  * cannot be freed before exports_forget, which waits for the lock. */
 static bool share_again(struct export *block) {
     struct export made = *block;
+    uint64_t bytes;
+    void *copy;
     if (is_whole(block)) return true;
+    while ((copy = blocks_end_copy(block->address, &bytes)) != NULL)
+        host_arena_give(copy, bytes);
     if (!blocks_share(block->address, &block->block_id)) return false;
     made.pieces = NULL;
-    const bool shared = exports_make(&made) == CUDA_SUCCESS && take_over(block, &made);
+    const bool shared = make(&made) == CUDA_SUCCESS && take_over(block, &made);
     drop_pieces(&made);
     blocks_unshare(block->address, block->block_id);
     return shared;
@@ -162,8 +168,23 @@ static void remove_entry(struct export *entry) {
     atomic_store(&blocks_there, blocks_used);
 }
 
-bool exports_add(struct export *block, uint64_t *number) {
+/* Whoever frees the block meanwhile waits for the lock (exports_forget) before its memory goes back
+ * to the driver, or has begun before, and then it is not shared any more. */
+int exports_make(struct export *block) {
+    CUresult result = CUDA_ERROR_ILLEGAL_STATE;
     backing_on_gone(exports_forget);
+    lock_take(LOCK_IPC);
+    atomic_fetch_add(&making, 1); /* no signal that jumps comes while the lock is held */
+    if (blocks_share(block->address, &block->block_id)) {
+        result = make(block);
+        blocks_unshare(block->address, block->block_id);
+    }
+    atomic_fetch_sub(&making, 1);
+    lock_release(LOCK_IPC);
+    return (int)result;
+}
+
+bool exports_add(struct export *block, uint64_t *number) {
     lock_take(LOCK_IPC);
     struct export *entry = at(block->address);
     if (entry != NULL && entry->block_id != block->block_id) {
@@ -179,7 +200,7 @@ bool exports_add(struct export *block, uint64_t *number) {
 }
 
 void exports_forget(uint64_t address) {
-    if (atomic_load(&blocks_there) == 0) return;
+    if (atomic_load(&blocks_there) == 0 && atomic_load(&making) == 0) return;
     HOLD(LOCK_IPC);
     struct export *block = at(address);
     if (block != NULL) remove_entry(block);
@@ -337,4 +358,5 @@ void exports_after_fork(void) {
         drop_pieces(&blocks[i]);
     blocks_used = 0;
     atomic_store(&blocks_there, 0);
+    atomic_store(&making, 0);
 }

@@ -28,7 +28,7 @@ struct export {
 };
 
 /* Makes what other processes need of a block that is on its device and stays there (blocks_share),
- * but for its number. What the driver answers. */
+ * but for its number. What the driver answers; CUDA_ERROR_ILLEGAL_STATE while it is being freed. */
 int exports_make(struct export *block);
 
 /* The number of a block that is there, with all its descriptors. */

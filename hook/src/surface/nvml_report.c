@@ -122,7 +122,7 @@ bool nvml_keep_process(nvmlDevice_t device, unsigned int pid, unsigned long long
     if ((pid_t)pid != getpid()) return has_our_token(pid);
     uint8_t uuid[UUID_BYTES];
     const int ordinal = uuid_of(device, uuid) ? devices_visible(uuid) : -1;
-    if (ordinal >= 0) *bytes_used = registry_sums_of(ordinal).bytes_allocated;
+    if (ordinal >= 0) *bytes_used = registry_bytes_allocated(ordinal);
     return true;
 }
 

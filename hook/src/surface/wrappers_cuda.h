@@ -117,10 +117,13 @@
 #define OPENED_HERE(pointer, handle, flags) \
     DONE_HERE(IS_WIDE(pointer) && ipc_open(WIDE(uint64_t, pointer), (handle), (flags), &done))
 /* Memory that the program maps itself, and that others are about to use. */
-#define GIVEN_AWAY(handle) DONE_HERE(handles_give_away_fails(&(handle), WRAPPER_NAME, &done))
+#define GIVEN_AWAY(handle) EXPORTED(handle, CU_MEM_HANDLE_TYPE_NONE)
 #define EXPORTED(handle, type) \
-    DONE_HERE(handles_export_fails(&(handle), (type), WRAPPER_NAME, &done))
-#define LENT(maps, count) DONE_HERE(handles_lend_fails(&(maps), (count), WRAPPER_NAME, &done))
+    struct physical *given;    \
+    DONE_HERE(handles_give_away_fails(&(handle), (type), &given, WRAPPER_NAME, &done))
+#define LENT(maps, count)     \
+    struct handles_lent lent; \
+    DONE_HERE(handles_lend_fails(&(maps), (count), &lent, WRAPPER_NAME, &done))
 #define POOLING_STREAM(stream) ((struct pooling_stream){(stream), WRAPPER_VARIANT})
 #define BACKED_RANGE(base, bytes, address) \
     DONE_HERE(pointers_range((uint64_t)(address), WIDE(uint64_t, base), WIDE(size_t, bytes), &done))

@@ -71,6 +71,8 @@ static CUresult copy(const struct chunk *chunk, uint64_t address, bool outward, 
                      bool *began) {
     const struct driver *cuda = driver_get();
     CUresult result = CUDA_SUCCESS;
+    *began = chunk->is_empty;
+    if (chunk->is_empty) return CUDA_SUCCESS;
     for (uint64_t done = 0; done < chunk->bytes && result == CUDA_SUCCESS; done += PIECE_BYTES) {
         const uint64_t left = chunk->bytes - done;
         const uint64_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;

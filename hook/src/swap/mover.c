@@ -22,7 +22,6 @@
 #include "memory/graph_memory.h"
 #include "memory/registry.h"
 #include "swap/copy_pipeline.h"
-#include "swap/host_arena.h"
 #include "swap/mover_host.h"
 #include "swap/mover_steps.h"
 #include "swap/mover_waits.h"
@@ -41,14 +40,15 @@
 /* ---- what other threads see -------------------------------------------------------------------
  */
 
-static enum mover_goal goal;  /* guarded by LOCK_MEMORY, like the next two */
-static uint32_t goal_number;  /* counts the changes */
-static bool started;          /* the thread was asked for */
-static bool has_thread;       /* and could be started */
-static void *leaving_context; /* mover_forget_context waits for it; guarded by LOCK_MEMORY */
-static _Atomic uint32_t word; /* the mover sleeps on it */
-static _Atomic uint32_t left; /* contexts that it has left; mover_forget_context sleeps on it */
-static uint32_t gave_up;      /* the number of the goal that was given up; guarded by LOCK_MEMORY */
+/* Guarded by LOCK_MEMORY; who has freed memory looks at the goal and at the thread without it. */
+static _Atomic enum mover_goal goal;
+static uint32_t goal_number;    /* counts the changes */
+static bool started;            /* the thread was asked for */
+static _Atomic bool has_thread; /* and could be started */
+static void *leaving_context;   /* mover_forget_context waits for it; guarded by LOCK_MEMORY */
+static _Atomic uint32_t word;   /* the mover sleeps on it */
+static _Atomic uint32_t left;   /* contexts that it has left; mover_forget_context sleeps on it */
+static uint32_t gave_up; /* the number of the goal that was given up; guarded by LOCK_MEMORY */
 
 static void wake(void) {
     atomic_fetch_add(&word, 1);
@@ -110,7 +110,7 @@ static struct {
     uint64_t whole_late_since_ns; /* one is to be made that a call still uses; 0: none */
     uint64_t trimmed;             /* devices whose graphs were, for this goal */
     uint32_t first;               /* which of the devices comes first, likewise */
-    struct burst out, in;
+    struct burst out, in, copied;
     uint64_t unreported_bytes, reported_at_ns;
 } state;
 
@@ -130,10 +130,16 @@ static void changed(uint64_t bytes) {
     report(false);
 }
 
-static void moved(struct burst *burst, uint64_t bytes) {
+/* To be told when the mover rests. */
+static void note(struct burst *burst, uint64_t bytes) {
     burst->bytes += bytes;
     burst->chunks++;
-    changed(bytes);
+    state.unreported_bytes += bytes;
+}
+
+static void moved(struct burst *burst, uint64_t bytes) {
+    note(burst, bytes);
+    report(false);
 }
 
 static void begin_burst(struct burst *burst) {
@@ -171,11 +177,14 @@ static struct swap_view view_of(int device) {
         .leaving_bytes = pipeline_leaving_bytes(device),
         .bytes_over = residency_bytes_over(device),
         .bytes_free = residency_bytes_free(device),
+        .bytes_to_copy = residency_bytes_to_copy(device),
         .chunks = chunks_sums_of(device),
         .arrives = pipeline_has_arrivals(device),
+        .comes_ahead = residency_comes_ahead(device),
         .all_here = chunks_all_here(),
         .host_is_short = mover_host_is_short(),
-        .host_is_tight = state.goal == MOVER_RESTORE && mover_host_is_tight(),
+        .host_is_tight =
+            state.goal == MOVER_RESTORE ? mover_host_is_tight() : mover_host_ends_copies(device),
         .stream_is_short = mover_waits_streams_are_short(),
         .room_is_short = mover_waits_room_is_short(),
         .has_failed =
@@ -194,6 +203,15 @@ static void leave(int device, uint64_t bytes_to_leave) {
     if (answer == STEP_NO_ROOM) mover_waits_for_streams();
     if (answer == STEP_DONE) mover_waits_end_streams();
     state.first += answer == STEP_NO_HOST || answer == STEP_NO_SYSTEM || answer == STEP_NO_ROOM;
+}
+
+/* It is in no hurry, so what lacks for it ends it. */
+static void copy(int device) {
+    uint64_t bytes = 0;
+    begin_burst(&state.copied);
+    const enum step_answer answer = step_copy(device, &bytes);
+    if (answer == STEP_NO_HOST || answer == STEP_NO_ROOM) residency_cannot_copy(device);
+    if (answer != STEP_DONE) state.unreported_bytes += bytes;
 }
 
 static void come(int device) {
@@ -231,6 +249,9 @@ static enum swap_step take_step(int device) {
         case SWAP_LEAVE:
             leave(device, view.bytes_over - view.leaving_bytes);
             break;
+        case SWAP_COPY:
+            copy(device);
+            break;
         case SWAP_COME:
             come(device);
             break;
@@ -240,7 +261,8 @@ static enum swap_step take_step(int device) {
             unmap(device);
             break;
         case SWAP_CONFIRM:
-            chunks_confirm_back(device, host_arena_give);
+            mover_host_confirm(device, state.goal == MOVER_PARK);
+            if (state.goal == MOVER_PARK) report(true); /* it leaves with a copy again */
             break;
         case SWAP_GIVE_UP:
         case SWAP_NOTHING:
@@ -258,6 +280,10 @@ static void finish_copies(void) {
         const uint64_t bytes = ended.chunk->bytes;
         const int device = ended.chunk->device;
         const enum step_answer answer = step_finish(&ended, cu_result, state.goal);
+        if (answer == STEP_COPIED) {
+            note(&state.copied, bytes);
+            continue;
+        }
         if (answer == STEP_DONE) moved(ended.outward ? &state.out : &state.in, bytes);
         if (answer != STEP_DONE) changed(bytes);
         if (answer == STEP_FAILED && !ended.outward) fail();
@@ -380,25 +406,24 @@ static uint64_t pause_ns(void) {
     return waits_ns < ns ? waits_ns : ns;
 }
 
-/* Whatever brought it about: what was on its way out may just have stayed. */
-static void tell_restored(void) {
-    if (state.goal != MOVER_RESTORE || state.told_restored || !chunks_all_confirmed() ||
-        physical_whole_wanted())
-        return;
-    state.told_restored = true;
-    end_burst(&state.in, "restored");
-    report(true);
+/* Others wait for it, and not for what becomes of host memory then. Whatever has brought all back:
+ * what was on its way out may just have stayed. */
+static void tell(void) {
+    const bool restored = state.goal == MOVER_RESTORE && !state.told_restored &&
+                          chunks_all_confirmed() && !physical_whole_wanted();
+    if (restored) end_burst(&state.in, "restored");
+    state.told_restored |= restored;
+    if (restored || (pipeline_flights() == 0 && state.unreported_bytes > 0)) report(true);
 }
 
 static void rest(uint32_t seen) {
     const uint64_t ns = pause_ns();
-    tell_restored();
     if (state.has_answers) wait_wake_all();
     state.has_answers = false;
     if (pipeline_flights() == 0) {
         end_burst(&state.out, state.goal == MOVER_PARK ? "parked" : "left");
         if (state.goal != MOVER_RESTORE) end_burst(&state.in, "came");
-        if (state.unreported_bytes > 0) report(true);
+        end_burst(&state.copied, "copied ahead of need");
     }
     sleep_on(&word, seen, ns);
 }
@@ -422,6 +447,7 @@ static void *run(void *nothing) {
         /* While the turn is held: when memory has to leave, the device may be full. */
         if (state.goal == MOVER_REST && residency_park_hint() > 0) mover_waits_open_streams();
         step_devices();
+        tell();
         ending_driver_use_end();
         switch (mover_host_look(state.goal)) {
             case MOVER_HOST_MORE:
@@ -473,10 +499,7 @@ void mover_look(void) {
 }
 
 void mover_freed(void) {
-    lock_take(LOCK_MEMORY);
-    const bool waits = has_thread && goal != MOVER_REST;
-    lock_release(LOCK_MEMORY);
-    if (waits) wake();
+    if (atomic_load(&has_thread) && atomic_load(&goal) != MOVER_REST) wake();
 }
 
 void mover_set_goal(enum mover_goal wanted) {

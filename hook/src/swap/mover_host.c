@@ -24,6 +24,8 @@ static struct {
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
     bool has_excess; /* at the last look */
+    bool trims;      /* what is free goes back, down to `trims_to` */
+    uint64_t trims_to;
 } host;
 
 void mover_host_want(int device, uint64_t chunk_bytes, uint64_t bytes) {
@@ -49,6 +51,7 @@ static struct chunk_sums sums_of_all_devices(void) {
         const struct chunk_sums sums = chunks_sums_of(ordinals[i]);
         all.bytes_movable += sums.bytes_movable - sums.bytes_managed;
         all.bytes_parked += sums.bytes_parked - sums.bytes_kept;
+        all.copied += sums.copied;
     }
     return all;
 }
@@ -57,8 +60,20 @@ bool mover_host_is_tight(void) {
     return swap_host_is_tight(host_arena_system_room(), sums_of_all_devices().bytes_parked);
 }
 
+/* Not where more than they need goes back. */
+bool mover_host_ends_copies(int device) {
+    const bool gives_all = host.trims && host.trims_to == 0;
+    return gives_all || !residency_copies_are_of_use(device) || host_arena_is_short() ||
+           swap_host_is_tight(host_arena_system_room(), 0);
+}
+
+void mover_host_confirm(int device, bool copied_alone) {
+    chunks_confirm_back(device, copied_alone, host_arena_give);
+}
+
 void mover_host_goal_changed(void) {
     host.short_until_ns = 0;
+    host.trims = false;
     /* What a restore left free may be needed again soon; what was free before it was not needed. */
     if (!host.has_excess) host.excess_since_ns = clock_now_ns();
 }
@@ -111,10 +126,25 @@ static uint64_t spare_bytes(void) {
     return host_arena_free() + host_arena_begun();
 }
 
+/* Gives what is free beyond so many bytes back to the system, in steps: each takes a while, and a
+ * turn may begin meanwhile. */
+static enum mover_host_answer trim(uint64_t bytes) {
+    const uint64_t spare_before = spare_bytes(), free_now = host_arena_free();
+    const bool is_last = free_now <= bytes + HOST_ARENA_SEGMENT_BYTES, is_used = use_some_context();
+    host_arena_trim(is_last ? bytes : free_now - HOST_ARENA_SEGMENT_BYTES, is_used);
+    /* Where no segment is free as a whole, what was begun goes all the same. */
+    if (!is_last && spare_bytes() >= spare_before) host_arena_trim(bytes, is_used);
+    host.trims = spare_bytes() < spare_before;
+    host.trims_to = bytes;
+    return host.trims ? MOVER_HOST_MORE : MOVER_HOST_DONE;
+}
+
 /* Those who park for this restore are waited for, so copies on their way here hold nothing up. */
-static void give_back_what_came(void) {
-    if (spare_bytes() == 0 || !mover_host_is_tight()) return;
-    host_arena_trim(0, use_some_context());
+static enum mover_host_answer give_back_what_came(void) {
+    const bool is_wanted = spare_bytes() > 0 && (host.trims || mover_host_is_tight());
+    if (is_wanted) return trim(0);
+    host.trims = false;
+    return MOVER_HOST_DONE;
 }
 
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
@@ -122,8 +152,12 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
     if (atomic_load(&contexts_leaving) > 0) return MOVER_HOST_DONE;
     if (host.wanted_bytes > 0) return make_what_is_wanted();
     if (host.is_lacking) return note_lack();
-    if (goal == MOVER_RESTORE) give_back_what_came();
-    if (goal == MOVER_RESTORE || pipeline_flights() > 0) return MOVER_HOST_DONE;
+    if (goal == MOVER_RESTORE) return give_back_what_came();
+    if (pipeline_flights() > 0) {
+        host.trims = false;
+        return MOVER_HOST_DONE;
+    }
+    if (host.trims) return trim(host.trims_to);
     /* With nothing on its way and nothing wanted: a park that went on would use what was begun. */
     const struct swap_host_view view = view_now();
     switch (swap_host_plan(&view)) {
@@ -134,8 +168,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
                        ? MOVER_HOST_MORE
                        : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:
-            host_arena_trim(swap_host_wanted(&view), use_some_context());
-            return MOVER_HOST_DONE;
+            return trim(swap_host_wanted(&view));
         case SWAP_HOST_KEEP:
             return MOVER_HOST_DONE;
     }
@@ -153,8 +186,9 @@ uint64_t mover_host_pause_ns(enum mover_goal goal) {
     if (goal == MOVER_PARK && host.short_until_ns > 0) return short_pause_ns();
     /* Others may have become short of host memory meanwhile. */
     if (goal == MOVER_RESTORE && !chunks_all_confirmed()) return RESTORE_LOOK_NS;
-    if (spare_bytes() > 0 && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES) return LITTLE_NS;
-    return spare_bytes() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
+    const bool has_some = spare_bytes() > 0 || sums_of_all_devices().copied > 0;
+    if (has_some && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES) return LITTLE_NS;
+    return has_some || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
 }
 
 void mover_host_after_fork(void) {

@@ -15,9 +15,14 @@ void mover_host_lacks(void);
 bool mover_host_is_short(void);
 /* Host copies of what is back may keep others from making room for the rest. */
 bool mover_host_is_tight(void);
+/* The system leaves little, or copies ahead of need on this device are of no use: they go. */
+bool mover_host_ends_copies(int device);
 /* Tries again what was not to be had, and counts anew for how long there has been too much, if
  * there was not before. */
 void mover_host_goal_changed(void);
+
+/* By any thread: chunks_confirm_back, of the arena's memory. */
+void mover_host_confirm(int device, bool copied_alone);
 
 enum mover_host_answer {
     MOVER_HOST_DONE,  /* nothing to do */

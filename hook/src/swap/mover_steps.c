@@ -98,20 +98,21 @@ static enum step_answer not_now(struct chunk *chunk, enum step_answer answer) {
     return answer;
 }
 
-/* Host memory to copy it to; what is managed has the driver's. */
+/* Host memory to copy it to; what is managed has the driver's, and what is empty needs none. */
 static enum step_answer find_host(struct chunk *chunk) {
     if (chunk->managed_at != 0) {
         managed_room_note_wish(chunk);
         return managed_room_on_host(chunk) ? STEP_DONE : STEP_NO_SYSTEM;
     }
+    if (chunk->is_empty) return STEP_DONE;
     chunk->host = host_arena_take(chunk->bytes);
     return chunk->host != NULL ? STEP_DONE : STEP_NO_HOST;
 }
 
-enum step_answer step_leave(int device, uint64_t *bytes) {
+static enum step_answer begin_copy(int device, struct chunk *(*claim_locked)(int device),
+                                   uint64_t *bytes) {
     struct chunk *chunk;
-    const enum step_answer claimed =
-        mover_claim(MOVER_PARK, chunks_claim_leaving_locked, device, &chunk);
+    const enum step_answer claimed = mover_claim(MOVER_PARK, claim_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
     *bytes = chunk->bytes;
     if (chunk->context == NULL) chunk->context = contexts_of_device(device);
@@ -129,6 +130,14 @@ enum step_answer step_leave(int device, uint64_t *bytes) {
     if (cu_result == CUDA_SUCCESS) return STEP_DONE;
     if (cu_result == CUDA_ERROR_OUT_OF_MEMORY) return not_now(chunk, STEP_NO_ROOM);
     return leave_for_now(chunk, cu_result);
+}
+
+enum step_answer step_leave(int device, uint64_t *bytes) {
+    return begin_copy(device, chunks_claim_leaving_locked, bytes);
+}
+
+enum step_answer step_copy(int device, uint64_t *bytes) {
+    return begin_copy(device, chunks_claim_copying_locked, bytes);
 }
 
 static CUresult begin_to_come(struct chunk *chunk) {
@@ -181,12 +190,18 @@ enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes) {
 }
 
 /* What was wanted may have changed since the copy began: then it was in vain, and nothing is lost.
- * What is managed has left all the same. */
+ * What is managed has left all the same. Nothing is written to it until the goal is another one, so
+ * a copy that was made ahead of need is good until then. */
 static enum step_answer finish_leaving(struct chunk *chunk, int cu_result, enum mover_goal goal) {
     const bool has_left = chunk->managed_at != 0 && goal != MOVER_REST;
-    const bool goes = has_left || (goal == MOVER_PARK && residency_bytes_over(chunk->device) > 0);
+    const bool is_over = goal == MOVER_PARK && residency_bytes_over(chunk->device) > 0;
     if (cu_result != CUDA_SUCCESS) return leave_for_now(chunk, cu_result);
-    return goes ? park(chunk) : not_now(chunk, STEP_NO_CHUNK);
+    if (has_left || (is_over && chunks_goes(chunk))) return park(chunk);
+    if (goal != MOVER_PARK || !residency_copies_ahead(chunk->device))
+        return not_now(chunk, STEP_NO_CHUNK);
+    device_memory_close(chunk);
+    chunks_settle_copied(chunk);
+    return STEP_COPIED;
 }
 
 static enum step_answer finish_coming(struct chunk *chunk, int cu_result) {

@@ -13,10 +13,12 @@ enum step_answer {
     STEP_NO_SYSTEM, /* likewise, and it is the driver who would have to take it from the system */
     STEP_NO_ROOM,   /* the driver had no memory */
     STEP_FAILED,    /* the driver refused it for another reason */
+    STEP_COPIED,    /* it stays, and has a host copy now */
 };
 
 /* Each gives the size of the chunk that it was about. */
 enum step_answer step_leave(int device, uint64_t *bytes);
+enum step_answer step_copy(int device, uint64_t *bytes);
 enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes);
 enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes);
 /* What is parked for a device without a context is lost: it keeps nobody's gate shut, for nobody

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/messages.h"
 #include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
@@ -16,6 +17,7 @@
 #include "device/failure.h"
 #include "memory/chunks.h"
 #include "memory/registry.h"
+#include "swap/host_arena.h"
 #include "swap/room.h"
 
 enum mode {
@@ -36,6 +38,8 @@ struct waiter {
 static struct device_residency {
     uint32_t serial; /* of the latest budget on this connection; 0: none */
     uint64_t budget_bytes, usable_bytes, park_hint_bytes;
+    uint8_t ahead; /* enum ahead */
+    bool cannot_copy;
     uint64_t waiting_bytes; /* claimed in the registry by threads that wait here or at the gate */
     struct waiter *first;   /* oldest first */
 } devices[REGISTRY_DEVICES_MAX]; /* guarded by LOCK_MEMORY, like all below */
@@ -65,6 +69,10 @@ static bool is_counted(int device) {
 
 static uint64_t less(uint64_t bytes, uint64_t other_bytes) {
     return bytes > other_bytes ? bytes - other_bytes : 0;
+}
+
+static uint64_t least(uint64_t bytes, uint64_t other_bytes) {
+    return bytes < other_bytes ? bytes : other_bytes;
 }
 
 /* Claims that do not wait and have not ended: their calls are on their way. */
@@ -317,6 +325,51 @@ uint64_t residency_park_hint(void) {
     return bytes;
 }
 
+/* From any device: a copy ahead of need would take the places of those that are waited for. */
+static bool some_has_to_leave(void) {
+    bool some = false;
+    for (int device = 0; device < devices_used && !some; device++)
+        some = resident_bytes(device) > budget_of(device) &&
+               chunks_sums_locked(device).bytes_movable > 0;
+    return some;
+}
+
+/* What is on its way out counts as copied. */
+static uint64_t bytes_worth_a_copy(int device, const struct chunk_sums *chunks) {
+    const bool may_copy = mode == MODE_FOLLOWS && !why_it_stays && !turn_is_open;
+    if (!may_copy || of(device)->cannot_copy || some_has_to_leave()) return 0;
+    return less(of(device)->park_hint_bytes, chunks->bytes_parked + chunks->bytes_back);
+}
+
+uint64_t residency_bytes_to_copy(int device) {
+    HOLD(LOCK_MEMORY);
+    const struct chunk_sums chunks = chunks_sums_locked(device);
+    return of(device)->ahead == AHEAD_COPIES ? bytes_worth_a_copy(device, &chunks) : 0;
+}
+
+bool residency_copies_are_of_use(int device) {
+    HOLD(LOCK_MEMORY);
+    return mode == MODE_FOLLOWS && !why_it_stays && of(device)->park_hint_bytes > 0;
+}
+
+static bool goes_ahead(int device, enum ahead what) {
+    HOLD(LOCK_MEMORY);
+    return mode == MODE_FOLLOWS && !why_it_stays && !turn_is_open && of(device)->ahead == what;
+}
+
+bool residency_copies_ahead(int device) {
+    return goes_ahead(device, AHEAD_COPIES);
+}
+
+bool residency_comes_ahead(int device) {
+    return goes_ahead(device, AHEAD_RESTORE);
+}
+
+void residency_cannot_copy(int device) {
+    HOLD(LOCK_MEMORY);
+    of(device)->cannot_copy = !turn_is_open; /* which may have begun meanwhile */
+}
+
 /* ---- for the agent ----------------------------------------------------------------------------
  */
 
@@ -356,6 +409,8 @@ const char *residency_why_it_stays(void) {
 void residency_set_turn(bool open, bool unlimited) {
     HOLD(LOCK_MEMORY);
     turn_is_open = open;
+    for (int device = 0; device < devices_used && open; device++)
+        devices[device].cannot_copy = false;
     is_unlimited = open && unlimited;
 }
 
@@ -365,17 +420,17 @@ static void take_refusal(struct device_residency *of_device, uint32_t number) {
         if (waiter->number == number) waiter->refused = true;
 }
 
-void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budget_bytes,
-                          uint64_t usable_bytes, uint64_t park_hint_bytes, uint32_t refused_need) {
+void residency_set_budget(const uint8_t uuid[16], const struct residency_budget *told) {
     int device = 0;
     if (!devices_ordinal_of(uuid, &device) || !is_counted(device)) return;
     lock_take(LOCK_MEMORY);
     struct device_residency *residency = of(device);
-    residency->serial = serial;
-    residency->budget_bytes = budget_bytes;
-    residency->usable_bytes = usable_bytes;
-    residency->park_hint_bytes = park_hint_bytes;
-    if (refused_need != 0) take_refusal(residency, refused_need);
+    residency->serial = told->serial;
+    residency->budget_bytes = told->budget_bytes;
+    residency->usable_bytes = told->usable_bytes;
+    residency->park_hint_bytes = told->park_hint_bytes;
+    residency->ahead = told->ahead;
+    if (told->refused_need != 0) take_refusal(residency, told->refused_need);
     lock_release(LOCK_MEMORY);
     if (atomic_load(&waiters) > 0) wait_wake_all();
 }
@@ -390,6 +445,7 @@ static void keep_to_what_is_there(bool forget_serials) {
         lock_take(LOCK_MEMORY);
         if (forget_serials) of(device)->serial = 0;
         of(device)->budget_bytes = resident_bytes(device);
+        of(device)->ahead = AHEAD_NOTHING;
         lock_release(LOCK_MEMORY);
     }
 }
@@ -415,15 +471,18 @@ void residency_memory_changed(void) {
     if (atomic_load(&waiters) > 0) wait_wake_all();
 }
 
-struct residency_numbers residency_numbers_of(int device) {
+static struct residency_numbers numbers_of(int device) {
     struct residency_numbers numbers = {.budget_bytes = RESIDENCY_UNLIMITED};
-    if (!is_counted(device)) return numbers;
     HOLD(LOCK_MEMORY);
     const struct chunk_sums chunks = chunks_sums_locked(device);
+    const uint64_t ours_bytes = chunks.bytes_movable - chunks.bytes_managed;
+    numbers.bytes_to_copy =
+        least(bytes_worth_a_copy(device, &chunks), less(ours_bytes, chunks.bytes_back));
     numbers.bytes_allocated = owned_bytes(device);
     numbers.bytes_parked = chunks.bytes_parked;
     numbers.bytes_kept = chunks.bytes_kept;
     numbers.bytes_resident = resident_bytes(device);
+    numbers.bytes_copied = chunks.bytes_copied;
     if (why_it_stays)
         numbers.bytes_fixed = numbers.bytes_resident;
     else
@@ -431,6 +490,14 @@ struct residency_numbers residency_numbers_of(int device) {
                                                : less(numbers.bytes_resident, chunks.bytes_movable);
     numbers.budget_bytes = budget_of(device);
     numbers.serial = of(device)->serial;
+    return numbers;
+}
+
+struct residency_numbers residency_numbers_of(int device) {
+    if (!is_counted(device)) return (struct residency_numbers){.budget_bytes = RESIDENCY_UNLIMITED};
+    struct residency_numbers numbers = numbers_of(device);
+    if (numbers.bytes_to_copy > 0)
+        numbers.bytes_to_copy = least(numbers.bytes_to_copy, host_arena_free());
     return numbers;
 }
 

@@ -62,6 +62,16 @@ uint64_t residency_bytes_over(int device);
 struct chunk *residency_claim_locked(int device);
 /* For how much memory, on all devices, host memory is worth preparing: beside what is parked. */
 uint64_t residency_park_hint(void);
+/* How much of that is to be copied now, ahead of need, beside what has a host copy: nothing while
+ * memory of any device has to leave. */
+uint64_t residency_bytes_to_copy(int device);
+/* Whether copies ahead of need are wanted at all, or memory that is back ahead of the turn. */
+bool residency_copies_ahead(int device);
+bool residency_comes_ahead(int device);
+/* Whether those that there are may still be: nobody parks for others who need no space. */
+bool residency_copies_are_of_use(int device);
+/* No memory is ready for more of them: there are none before the next turn. */
+void residency_cannot_copy(int device);
 
 uint32_t residency_reclaim_ms(void);
 /* Whether the scheduler has said, or the process was told, if memory follows the turn. */
@@ -82,9 +92,14 @@ const char *residency_why_it_stays(void);
 /* The gate is about to be opened, or shut: claims are admitted while it is open. `unlimited`: there
  * is no scheduler to say what the process may have. */
 void residency_set_turn(bool open, bool unlimited);
-/* `refused_need`: the number of the need that cannot be met; 0: none. */
-void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budget_bytes,
-                          uint64_t usable_bytes, uint64_t park_hint_bytes, uint32_t refused_need);
+/* What the scheduler has said of a device. */
+struct residency_budget {
+    uint32_t serial;
+    uint64_t budget_bytes, usable_bytes, park_hint_bytes;
+    uint8_t ahead;         /* enum ahead (messages.toml) */
+    uint32_t refused_need; /* the number of the need that cannot be met; 0: none */
+};
+void residency_set_budget(const uint8_t uuid[16], const struct residency_budget *told);
 /* TurnDropped is about to be sent: budgets become what is on the devices. */
 void residency_turn_dropped(void);
 /* A new connection: nothing is known; what is there may stay, nothing is created. */
@@ -109,7 +124,9 @@ struct residency_numbers {
     uint64_t bytes_parked;    /* in host memory, */
     uint64_t bytes_kept;      /* which the driver may keep on the device until others need it, */
     uint64_t bytes_resident;  /* and on the device; of the latter */
-    uint64_t bytes_fixed;     /* cannot be moved */
+    uint64_t bytes_fixed;     /* cannot be moved, */
+    uint64_t bytes_copied;    /* and leaves without a copy */
+    uint64_t bytes_to_copy;   /* of the rest, what could have a host copy ahead of need */
     uint64_t budget_bytes;
     uint32_t serial; /* of the latest budget; 0: none on this connection */
 };

@@ -11,17 +11,31 @@ static enum swap_step wait_or(const struct swap_view *view, enum swap_step other
     return view->flights > 0 ? SWAP_WAIT : otherwise;
 }
 
-static enum swap_step plan_to_come(const struct swap_view *view) {
-    const bool can_come = view->chunks.to_come > 0 && view->bytes_over == 0 &&
-                          !view->room_is_short && view->bytes_free >= view->chunks.bytes_next;
-    return can_come && can_fly(view) ? SWAP_COME : wait_or(view, SWAP_NOTHING);
+static bool can_come(const struct swap_view *view) {
+    return view->chunks.to_come > 0 && view->bytes_over == 0 && !view->room_is_short &&
+           view->bytes_free >= view->chunks.bytes_next;
 }
 
-/* A budget beyond what is there is for memory that comes back ahead of the turn. Where there is no
- * budget, none does. What has failed once, or could not leave again, waits for the turn. */
+static enum swap_step plan_to_come(const struct swap_view *view) {
+    return can_come(view) && can_fly(view) ? SWAP_COME : wait_or(view, SWAP_NOTHING);
+}
+
+/* Into host memory that is ready, and with nothing else to do. Where others may lack it, or nobody
+ * needs the copies any more, none is kept for that. A restore ahead of the turn that has failed
+ * does not matter here. */
+static enum swap_step plan_to_copy(const struct swap_view *view) {
+    if (view->host_is_tight)
+        return view->chunks.copied > 0 ? SWAP_CONFIRM : wait_or(view, SWAP_NOTHING);
+    const bool can_copy = view->bytes_to_copy > 0 && view->chunks.to_copy > 0 && !view->arrives &&
+                          !view->host_is_short && !view->stream_is_short;
+    const bool can_begin = view->flights < SWAP_FLIGHTS_MAX && view->flight_bytes < SWAP_COPY_BYTES;
+    return can_copy && can_begin ? SWAP_COPY : wait_or(view, SWAP_NOTHING);
+}
+
+/* What has failed once, or could not leave again, waits for the turn. */
 static enum swap_step plan_park(const struct swap_view *view) {
-    const bool may_come = view->bytes_free != RESIDENCY_UNLIMITED && !view->has_failed;
-    if (view->bytes_over == 0 && may_come) return plan_to_come(view);
+    if (view->comes_ahead && !view->has_failed && can_come(view)) return plan_to_come(view);
+    if (view->bytes_over == 0) return plan_to_copy(view);
     /* What is on its way out will be gone. */
     if (view->bytes_over <= view->leaving_bytes) return wait_or(view, SWAP_NOTHING);
     if (view->arrives) return SWAP_WAIT;

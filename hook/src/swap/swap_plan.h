@@ -11,14 +11,17 @@
 #define SWAP_FLIGHTS_MIN 4
 #define SWAP_FLIGHTS_MAX 32
 #define SWAP_FLIGHT_BYTES ((uint64_t)64 << 20)
+/* Of what is copied ahead of need, which the turn would wait for: two of the largest chunks. */
+#define SWAP_COPY_BYTES ((uint64_t)128 << 20)
 
 enum swap_step {
-    SWAP_NOTHING,   /* until a budget, a goal or the room changes */
-    SWAP_WAIT,      /* until a copy that is on its way has ended */
-    SWAP_UNMAP,     /* claim a chunk whose host copy is still good, and unmap it */
-    SWAP_LEAVE,     /* claim a chunk and begin to copy it out */
-    SWAP_COME,      /* claim a parked chunk, map it and begin to copy it in */
-    SWAP_CONFIRM,   /* the host copies of what is back can go */
+    SWAP_NOTHING, /* until a budget, a goal or the room changes */
+    SWAP_WAIT,    /* until a copy that is on its way has ended */
+    SWAP_UNMAP,   /* claim a chunk whose host copy is still good, and unmap it */
+    SWAP_LEAVE,   /* claim a chunk and begin to copy it out */
+    SWAP_COPY,    /* the same ahead of need: it stays, and has a host copy then */
+    SWAP_COME,    /* claim a parked chunk, map it and begin to copy it in */
+    SWAP_CONFIRM, /* the host copies of what is back can go; of a park, those made ahead of need */
     SWAP_ROLL_BACK, /* as SWAP_UNMAP, because the restore has failed */
     SWAP_GIVE_UP,   /* the restore has failed, and what had come is gone again */
 };
@@ -29,14 +32,16 @@ struct swap_view {
     uint64_t flight_bytes;           /* and their bytes */
     uint64_t leaving_bytes;          /* those of this device alone */
     uint64_t bytes_over, bytes_free; /* by the budget, what leaves counted as there */
+    uint64_t bytes_to_copy;          /* so much more is to have a host copy ahead of need */
     struct chunk_sums chunks;        /* a step that claims one of these finds it */
     bool arrives;                    /* copies to this device are on their way */
-    bool all_here;                   /* nothing is parked or moving on any device */
-    bool host_is_short;              /* no host memory was to be had */
-    bool host_is_tight;              /* swap_host_is_tight */
-    bool stream_is_short;            /* the driver had no memory for a copy out, a moment ago */
-    bool room_is_short; /* the driver had no memory: room was asked for and is not there yet */
-    bool has_failed;    /* there will be no room in time */
+    bool comes_ahead;     /* the budget is for memory that comes back ahead of the turn */
+    bool all_here;        /* nothing is parked or moving on any device */
+    bool host_is_short;   /* no host memory was to be had */
+    bool host_is_tight;   /* swap_host_is_tight; of a park, mover_host_ends_copies */
+    bool stream_is_short; /* the driver had no memory for a copy out, a moment ago */
+    bool room_is_short;   /* the driver had no memory: room was asked for and is not there yet */
+    bool has_failed;      /* there will be no room in time */
 };
 
 enum swap_step swap_plan(const struct swap_view *view);

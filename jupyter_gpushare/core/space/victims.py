@@ -3,13 +3,15 @@
 What came back ahead of a turn leaves first, since the host still has it. Then comes the memory of
 tenants that think, the least recently used first. One that has had a turn within the last minute
 parks a third of what it has at first, and more only where that is not enough of all of them: nobody
-knows which of them will be next, and a third is soon back. Who waits for a turn is last, whoever
-is served last first.
+knows which of them will be next, and a third is soon back. Those of whose memory the host has
+copies are the first of these (copiers.py). Who waits for a turn is last, whoever is served last
+first. Whoever has been asked goes on before others are asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..ahead import STEP_BYTES
@@ -48,23 +50,59 @@ def bytes_for_one_other(share: Share, others: int, bytes_allocated: int, bytes_b
 
 
 def _in_order(figures: Figures) -> Iterator[tuple[Share, int | None]]:
-    """The clients that can release memory, and how much at most each one releases at that place."""
-    recent: list[Share] = []
-    queued: list[Share] = []
-    for client in figures.attention.by_last_use():
-        share = figures.shares[client]
-        if share.tenant in figures.ranks:
-            queued.append(share)
-        elif figures.now_s - share.last_use_s >= AWAY_S:
-            yield share, None
-        else:
-            recent.append(share)
-            yield share, part_bytes(share) - share.bytes_parked
-    for share in recent:
+    """The clients that can release memory, and how much at most each one releases at that place.
+    Nobody looks at more of them than are asked."""
+    yield from _asked_already(figures)
+    for share in _thinking(figures):
+        if not _is_away(figures, share):
+            break
         yield share, None
+    for share in _with_copies(figures):
+        if share.tenant not in figures.ranks and not _is_away(figures, share):
+            yield share, _rest_of_part(share)
+    for share in _thinking(figures):
+        if share.client not in figures.attention.copied and not _is_away(figures, share):
+            yield share, _rest_of_part(share)
+    for share in _thinking(figures):
+        yield share, None
+    listed = (figures.shares[client] for client in figures.attention.by_last_use())
+    queued = [share for share in listed if share.tenant in figures.ranks]
     queued.sort(key=lambda share: figures.ranks[share.tenant], reverse=True)
     for share in queued:
         yield share, None
+
+
+def _with_copies(figures: Figures) -> Iterator[Share]:
+    """In the same order: they leave at once."""
+    copied = figures.attention.copied
+    if copied:
+        found = (client for client in figures.attention.by_last_use() if client in copied)
+        yield from (figures.shares[client] for client in islice(found, len(copied)))
+
+
+def _thinking(figures: Figures) -> Iterator[Share]:
+    """Those that wait for no turn, the least recently used first."""
+    for client in figures.attention.by_last_use():
+        share = figures.shares[client]
+        if share.tenant not in figures.ranks:
+            yield share
+
+
+def _asked_already(figures: Figures) -> Iterator[tuple[Share, int]]:
+    """Who has been asked goes on, also when others have more copies meanwhile than it has: else it
+    would be told to stop, and another one asked in its place."""
+    asked = [share for share in figures.owing if share.tenant not in figures.ranks]
+    for share in sorted(asked, key=lambda share: (share.last_use_s, share.number)):
+        to_leave = share.bytes_resident - share.budget_bytes
+        yield share, to_leave if _is_away(figures, share) else min(to_leave, _rest_of_part(share))
+
+
+def _is_away(figures: Figures, share: Share) -> bool:
+    return figures.now_s - share.last_use_s >= AWAY_S
+
+
+def _rest_of_part(share: Share) -> int:
+    return part_bytes(share) - share.bytes_parked
 
 
 def victims_are_asked(

@@ -3,7 +3,7 @@
 import html
 from typing import Any
 
-from .words import clock, duration, kinds_that_stay, length, size
+from .words import clock, duration, kinds_that_move, kinds_that_stay, length, size
 
 _BAR_LETTERS = 20
 NOTHING: Any = {"devices": [], "tenants": []}
@@ -67,9 +67,12 @@ def notes_on_memory(status: Any, tenant: str) -> "list[str]":
         ]
         if memory["bytes_parked"]:
             parts.append("parked {}".format(size(memory["bytes_parked"])))
+        kinds = memory.get("kinds") or {}
+        moving = kinds_that_move(kinds)
+        if moving:
+            parts.append("by kind {}".format(_listed(moving, " + ")))
         if memory["bytes_fixed"]:
-            staying = kinds_that_stay(memory.get("kinds") or {})
-            why = ", ".join(f"{size(count)} {kind}" for kind, count in staying)
+            why = _listed(kinds_that_stay(kinds), ", ")
             parts.append(
                 "fixed {}{}".format(size(memory["bytes_fixed"]), f" ({why})" if why else "")
             )
@@ -78,6 +81,10 @@ def notes_on_memory(status: Any, tenant: str) -> "list[str]":
         if memory["bytes_resident"] or memory["bytes_parked"]:
             lines.append("Memory of this kernel: {}.".format(", ".join(parts)))
     return lines
+
+
+def _listed(kinds: "list[tuple[str, int]]", between: str) -> str:
+    return between.join(f"{size(count)} {kind}" for kind, count in kinds)
 
 
 def _tenants(status: Any) -> Any:

@@ -67,5 +67,23 @@ _STAYING = {
 
 def kinds_that_stay(kinds: "dict[str, int]") -> "list[tuple[str, int]]":
     """The kinds of memory that cannot be moved, in words, with their bytes; the largest first."""
-    staying = [(_STAYING[kind], count) for kind, count in kinds.items() if kind in _STAYING]
-    return sorted(staying, key=lambda each: -each[1])
+    return _in_words(kinds, _STAYING)
+
+
+_MOVING = {
+    "plain": "plain",
+    "mapped": "mapped",
+    "pooled": "stream-ordered",
+    "prefetched": "managed",
+}
+
+
+def kinds_that_move(kinds: "dict[str, int]") -> "list[tuple[str, int]]":
+    """Likewise the kinds that can be; none where all is plain, as it is of most programs."""
+    moving = _in_words(kinds, _MOVING)
+    return moving if any(kind != "plain" for kind, _ in moving) else []
+
+
+def _in_words(kinds: "dict[str, int]", words: "dict[str, str]") -> "list[tuple[str, int]]":
+    found = [(words[kind], count) for kind, count in kinds.items() if kind in words]
+    return sorted(found, key=lambda each: -each[1])

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 from jupyter_gpushare.core import commands, events
+from jupyter_gpushare.core.commands import Ahead
 from jupyter_gpushare.core.events import DropReason, Event
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.settings import Fallback, MemoryMode, SchedulerSettings, TurnTaking
@@ -37,6 +38,11 @@ _DROP_REASONS = {
     messages.DropReason.CONTEXT_FAILED: DropReason.CONTEXT_FAILED,
     messages.DropReason.CLOSING: DropReason.CLOSING,
     messages.DropReason.MEMORY_SHORT: DropReason.MEMORY_SHORT,
+}
+_AHEAD = {
+    Ahead.NOTHING: messages.Ahead.NOTHING,
+    Ahead.COPIES: messages.Ahead.COPIES,
+    Ahead.RESTORE: messages.Ahead.RESTORE,
 }
 _FALLBACKS = {
     Fallback.WAIT: messages.Fallback.WAIT,
@@ -167,6 +173,8 @@ def _event_of_memory(
                 host_limit=message.host_limit,
                 budget_serial=message.budget_serial,
                 bytes_kept=message.bytes_kept,
+                bytes_copied=message.bytes_copied,
+                bytes_to_copy=message.bytes_to_copy,
                 cause="memory changed",
             )
         case messages.MemoryNeeded(device=uuid, bytes=needed, need=need, cause=cause):
@@ -250,6 +258,7 @@ def _budget_message(command: commands.TellBudget) -> messages.MemoryBudget:
         budget_bytes=min(command.budget_bytes, _U64_MAX),
         usable_bytes=min(command.usable_bytes, _U64_MAX),
         park_hint_bytes=min(command.park_hint_bytes, _U64_MAX),
+        ahead=_AHEAD[command.ahead],
         refused_need=command.refused_need,
     )
 

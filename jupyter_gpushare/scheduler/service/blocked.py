@@ -161,7 +161,7 @@ _SENTENCES = {
     ),
     "host": (
         "{whose} has {amount} on {device} for which the host, or the memory limit of its server, "
-        "has no room: {short} of host memory are missing.",
+        "has no room: at least {short} of host memory are missing.",
         "Raise that limit, free memory of the host, or shut down notebooks that are not needed.",
     ),
     "holder": (
@@ -213,7 +213,7 @@ _SENTENCES_IN_THE_WAY = {
     ),
     "host": (
         "The host, or the memory limit of this server, has no room for {amount} of this notebook's "
-        "memory on {device}, and others wait for it: {short} of host memory are missing.",
+        "memory on {device}, and others wait for it: at least {short} of host memory are missing.",
         "Free some of it, let somebody raise that limit, or restart this notebook when you can "
         "spare it.",
     ),
@@ -230,7 +230,7 @@ _SENTENCES_THEN = {
     "{device}.",
     "silent": "{whose} was asked to make room on {device} and kept {amount}.",
     "host": "{whose} had {amount} on {device} for which the host, or the memory limit of its "
-    "server, had no room: {short} of host memory were missing.",
+    "server, had no room: at least {short} of host memory were missing.",
     "holder": "{whose} worked with {amount} of {device}, and {short} were missing.",
     "needed": "{whose} had {amount} that could not have come back to {device} beside one more CUDA "
     "context.",

@@ -133,6 +133,18 @@ describe('format', () => {
     );
   });
 
+  it('tells of which kinds memory is that moves, where not all is plain', () => {
+    const texts = (kinds: object): string[] =>
+      formatKernelMemory(only(aKernel({ memory: [memory({ kinds })] }).memory), trans).map(
+        ({ words }) => words
+      );
+    expect(texts({ plain: 2 ** 30 })).toEqual(['1.0 GiB on the GPU']);
+    expect(texts({ plain: 2 ** 20, mapped: 3 * 2 ** 20, pooled: 2 ** 21 })).toEqual([
+      '1.0 GiB on the GPU',
+      'by kind 3.0 MiB mapped, 2.0 MiB stream-ordered, 1.0 MiB plain'
+    ]);
+  });
+
   it('begins the name of a device as nvidia-smi does', () => {
     expect(formatDeviceId(aDevice({}))).toBe('GPU-01234567');
   });

@@ -76,6 +76,7 @@ def test_budgets_alone_refuse_calls() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.long
 @pytest.mark.promise("A call that the driver refuses although...")
 def test_budgets_alone_refuse_many_calls() -> None:
     """The same many more times."""

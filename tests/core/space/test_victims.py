@@ -6,6 +6,7 @@ import pytest
 
 from jupyter_gpushare.core.ids import ClientId, TenantId
 from jupyter_gpushare.core.ledger import Attention, Share, Totals
+from jupyter_gpushare.core.settings import RestoreAhead
 from jupyter_gpushare.core.space import victims
 
 from ..memory_desk import USABLE, MemoryDesk
@@ -74,6 +75,106 @@ def test_small_memory_leaves_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     desk, idle = desk_with(900, 1500, 3000)
     with_a_need(desk, 1100)
     assert budgets(desk, idle) == [0, 1300, 3000]
+
+
+@pytest.mark.promise(
+    "accounts",
+    "Of notebooks that were used within the last minute, those of whose memory the host has copies "
+    "are asked first for their third; what is beyond the thirds leaves as if there were no copies",
+)
+@pytest.mark.parametrize(
+    ("short", "left"),
+    [
+        (200, [1500, 1500, 1300, 1500]),
+        (800, [1500, 1500, 1000, 1200]),
+        (1300, [1200, 1500, 1000, 1000]),
+        (2200, [800, 1000, 1000, 1000]),
+    ],
+)
+def test_who_has_copies_is_asked_first(short: int, left: list[int]) -> None:
+    """The last two have some, which may be less than their thirds."""
+    desk, idle = desk_with(1500, 1500, 1500, 1500)
+    desk.report(idle[2], copied=500)
+    desk.report(idle[3], copied=50)
+    with_a_need(desk, short)
+    assert budgets(desk, idle) == left
+
+
+@pytest.mark.promise("Of notebooks that were used within the last minute, those of...")
+def test_who_has_gone_away_is_asked_before_those_with_copies() -> None:
+    desk, idle = desk_with(1500, 1500)
+    desk.ask(idle[1], after_s=victims.AWAY_S)
+    desk.drop(idle[1])
+    desk.report(idle[1], copied=500)
+    with_a_need(desk, 200)
+    assert budgets(desk, idle) == [1300, 1500]
+
+
+@pytest.mark.promise(
+    "accounts",
+    "Who is asked to park is not told to stop for another one to be asked in its place, whoever "
+    "has copies meanwhile and however late reports are",
+)
+@pytest.mark.parametrize("short", [200, 700])
+def test_who_was_asked_goes_on_without_copies(short: int) -> None:
+    """Its copies are gone before it has parked all, and others have some only now."""
+    desk, idle = desk_with(1500, 1500, 1500)
+    desk.report(idle[2], copied=150)
+    with_a_need(desk, short)
+    asked = [1500 - max(0, short - 500), 1500, 1500 - min(500, short)]
+    assert budgets(desk, idle) == asked
+    desk.report(idle[2], parked=150, copied=0)
+    desk.report(idle[1], copied=400)
+    desk.report(idle[2], parked=170)
+    assert budgets(desk, idle) == asked
+
+
+@pytest.mark.promise("Who is asked to park is not told to stop...")
+def test_who_was_asked_goes_on_when_another_one_has_gone_away() -> None:
+    """It was used before: from this moment on, all of its memory would leave first."""
+    desk, idle = desk_with(1500, 1500)
+    desk.report(idle[1], copied=500)
+    desk.now_s += victims.AWAY_S - 1
+    with_a_need(desk, 300)
+    asked = [1500, 1200]
+    assert budgets(desk, idle) == asked
+    desk.report(idle[1], parked=100, copied=400, after_s=2)
+    assert budgets(desk, idle) == asked
+
+
+@pytest.mark.promise("A notebook that waits for its turn keeps its memory on the device as long...")
+def test_who_was_asked_and_waits_now_is_asked_no_more() -> None:
+    desk, idle = desk_with(1500, 1500)
+    with_a_need(desk, 300)
+    assert budgets(desk, idle) == [1200, 1500]
+    desk.set(restore_ahead=RestoreAhead.OFF)
+    desk.ask(idle[0])
+    assert budgets(desk, idle) == [1500, 1200]
+    desk.report(idle[0], parked=100)
+    assert budgets(desk, idle) == [1400, 1200]
+
+
+@pytest.mark.promise("Of a notebook that was used within the last minute...")
+def test_less_is_asked_where_thirds_are_enough_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A need becomes smaller before the first one has parked beyond its third."""
+    monkeypatch.setattr(victims, "STEP_BYTES", 1)
+    desk, idle = desk_with(1500, 1500)
+    holder = with_a_need(desk, 1400)
+    assert budgets(desk, idle) == [600, 1000]
+    desk.need(holder, USABLE - 3000 + 900)
+    assert budgets(desk, idle) == [1000, 1100]
+
+
+@pytest.mark.promise("Of notebooks that were used within the last minute, those of...")
+def test_more_is_asked_of_those_with_copies() -> None:
+    """A need grows while the first one parks."""
+    desk, idle = desk_with(1500, 1500, 1500)
+    holder = with_a_need(desk, 200)
+    assert budgets(desk, idle) == [1300, 1500, 1500]
+    desk.report(idle[2], copied=300)
+    desk.report(idle[0], parked=50)
+    desk.need(holder, USABLE - 4500 + 500)
+    assert budgets(desk, idle) == [1300, 1500, 1200]
 
 
 @pytest.mark.promise(

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.hook.ahead.copier import HELD, SEGMENT, TENSORS, Copier, Copiers
 from tests.hook.runtime.conftest import programs, scheduler, start
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_arena import SEGMENT, Group
+from tests.hook.runtime.test_arena import Group
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.sim import SimulatedMachine
 
-__all__ = ["programs", "scheduler", "start"]
+__all__ = ["HELD", "SEGMENT", "TENSORS", "programs", "scheduler", "start"]
 
-TENSORS = 3
-HELD = TENSORS * SEGMENT
 KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("mapped", "pooled"))]
 
 
@@ -53,3 +52,9 @@ def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler, group: Gro
         return memory
 
     return open_shell
+
+
+@pytest.fixture
+def copier_of(opens: Opens, files: Files, sim: SimulatedMachine, group: Group) -> Copiers:
+    """Such a process, of that kind of memory, with faults of the driver. It holds the turn."""
+    return lambda *words: Copier(opens(*words), files, sim, group)

@@ -28,10 +28,13 @@ static void give(void *host, uint64_t bytes) {
     host_given += host != NULL;
 }
 
-static void add(struct piece *piece) {
+static void add(struct piece *piece, uint64_t managed_at) {
     piece->mapping.bytes = CHUNK_GRANULE;
-    piece->chunk = (struct chunk){
-        .mappings = &piece->mapping, .bytes = CHUNK_GRANULE, .handle = 1, .state = CHUNK_RESIDENT};
+    piece->chunk = (struct chunk){.mappings = &piece->mapping,
+                                  .bytes = CHUNK_GRANULE,
+                                  .handle = 1,
+                                  .managed_at = managed_at,
+                                  .state = CHUNK_RESIDENT};
     lock_take(LOCK_MEMORY);
     chunks_enter_locked(&piece->chunk);
     lock_release(LOCK_MEMORY);
@@ -61,14 +64,22 @@ static void settle(struct chunk *chunk, enum chunk_state state, uint64_t handle,
     chunks_settle(chunk, state);
 }
 
+static void settle_copied(struct chunk *chunk, void *host) {
+    chunk->host = host;
+    chunks_settle_copied(chunk);
+}
+
 static uint64_t perform(const char *operation, uint64_t place, uint64_t seconds) {
     struct chunk *chunk = &pieces[place % CHUNKS].chunk;
     if (strcmp(operation, "leaving") == 0) return place_of(claimed(chunks_claim_leaving_locked));
     if (strcmp(operation, "coming") == 0) return place_of(claimed(chunks_claim_coming_locked));
     if (strcmp(operation, "undo") == 0) return place_of(claimed(chunks_claim_back_locked));
+    if (strcmp(operation, "copying") == 0) return place_of(claimed(chunks_claim_copying_locked));
     if (strcmp(operation, "let_go") == 0) return chunks_let_go(seconds * SECOND_NS);
     if (strcmp(operation, "add") == 0) {
-        add(&pieces[place]);
+        add(&pieces[place], 0);
+    } else if (strcmp(operation, "manage") == 0) {
+        add(&pieces[place], CHUNK_GRANULE);
     } else if (strcmp(operation, "free") == 0) {
         if (!chunks_claim_for_free(chunk)) return NONE;
         leave(&pieces[place]);
@@ -93,20 +104,26 @@ static uint64_t perform(const char *operation, uint64_t place, uint64_t seconds)
     } else if (strcmp(operation, "resident") == 0) {
         settle(chunk, CHUNK_RESIDENT, 1, NULL);
     } else if (strcmp(operation, "confirm") == 0) {
-        chunks_confirm_back(0, give);
+        chunks_confirm_back(0, false, give);
+    } else if (strcmp(operation, "give_up") == 0) {
+        chunks_confirm_back(0, true, give);
+    } else if (strcmp(operation, "copied") == 0) {
+        settle_copied(chunk, &host_given);
     }
     return 0;
 }
 
 static void print_sums(void) {
     const struct chunk_sums sums = chunks_sums_of(0);
-    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32
-           " %" PRIu32 " %" PRIu32 " %" PRIu32 " %d %d %d\n",
-           sums.bytes_resident / CHUNK_GRANULE, sums.bytes_movable / CHUNK_GRANULE,
-           sums.bytes_parked / CHUNK_GRANULE, sums.bytes_next / CHUNK_GRANULE,
-           sums.bytes_back / CHUNK_GRANULE, sums.moving, sums.to_leave, sums.to_come,
-           sums.to_take_back, sums.copies, (int)chunks_all_here(), (int)chunks_all_confirmed(),
-           host_given);
+    const uint64_t bytes[] = {sums.bytes_resident, sums.bytes_movable, sums.bytes_managed,
+                              sums.bytes_parked,   sums.bytes_kept,    sums.bytes_next,
+                              sums.bytes_copied,   sums.bytes_back};
+    for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
+        printf("%" PRIu64 " ", bytes[i] / CHUNK_GRANULE);
+    printf("%" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu32
+           " %d %d %d\n",
+           sums.moving, sums.to_leave, sums.to_come, sums.to_take_back, sums.to_copy, sums.copies,
+           sums.copied, (int)chunks_all_here(), (int)chunks_all_confirmed(), host_given);
 }
 
 /* How often each chunk was claimed. Not atomic: whoever has claimed it is alone, which the thread
@@ -123,7 +140,7 @@ static void *allocate_and_free(void *argument) {
     for (int i = 0; i < ROUNDS; i++) {
         const int count = 1 + i % CHUNKS_OF_THREAD;
         for (int j = 0; j < count; j++)
-            add(&own[j]);
+            add(&own[j], 0);
         for (int j = 0; j < count; j++) {
             if (!chunks_claim_for_free(&own[j].chunk)) fprintf(stderr, "not claimed\n");
             use(&own[j].chunk);
@@ -133,6 +150,10 @@ static void *allocate_and_free(void *argument) {
         }
     }
     return NULL;
+}
+
+static void keep(void *host, uint64_t bytes) {
+    (void)host, (void)bytes;
 }
 
 static void *park_and_restore(void *host) {
@@ -146,6 +167,11 @@ static void *park_and_restore(void *host) {
             else
                 settle(chunk, CHUNK_PARKED, 0, host);
         }
+        if ((chunk = claimed(chunks_claim_copying_locked)) != NULL) {
+            use(chunk);
+            settle_copied(chunk, host);
+        }
+        if (i % 8 == 0) chunks_confirm_back(0, true, keep);
         if ((chunk = claimed(chunks_claim_coming_locked)) != NULL) {
             use(chunk);
             settle(chunk, CHUNK_BACK, 1, host);

@@ -87,10 +87,11 @@ class MemoryShell:
         serial = self.budget(budget_bytes, **more)
         return self.client.expect_memory(lambda report: report.budget_serial == serial)
 
-    def grant(self, budget_bytes: int = UNLIMITED, *, waiters: int = 0) -> None:
-        """Answers a request as the real scheduler does: the budget first."""
+    def grant(self, budget_bytes: int = UNLIMITED, *, waiters: int = 0, **more: Any) -> None:
+        """Answers a request as the real scheduler does: the budget first. Between the two some
+        memory may come back ahead, unless `more` says that it does not."""
         self.client.expect(TurnRequested)
-        self.budget(budget_bytes)
+        self.budget(budget_bytes, **more)
         self.client.grant(waiters=waiters)
 
     def need(self, size: int) -> MemoryNeeded:

@@ -197,10 +197,11 @@ class Step(enum.IntEnum):
     WAIT = 1
     UNMAP = 2
     LEAVE = 3
-    COME = 4
-    CONFIRM = 5
-    ROLL_BACK = 6
-    GIVE_UP = 7
+    COPY = 4
+    COME = 5
+    CONFIRM = 6
+    ROLL_BACK = 7
+    GIVE_UP = 8
 
 
 class ChunkSums(ctypes.Structure):
@@ -213,12 +214,15 @@ class ChunkSums(ctypes.Structure):
         ("bytes_parked", U64),
         ("bytes_kept", U64),
         ("bytes_next", U64),
+        ("bytes_copied", U64),
         ("bytes_back", U64),
         ("moving", ctypes.c_uint32),
         ("to_leave", ctypes.c_uint32),
         ("to_come", ctypes.c_uint32),
         ("to_take_back", ctypes.c_uint32),
+        ("to_copy", ctypes.c_uint32),
         ("copies", ctypes.c_uint32),
+        ("copied", ctypes.c_uint32),
     )
 
 
@@ -234,8 +238,10 @@ class SwapView(ctypes.Structure):
         ("leaving_bytes", U64),
         ("bytes_over", U64),
         ("bytes_free", U64),
+        ("bytes_to_copy", U64),
         ("chunks", ChunkSums),
         ("arrives", ctypes.c_bool),
+        ("comes_ahead", ctypes.c_bool),
         ("all_here", ctypes.c_bool),
         ("host_is_short", ctypes.c_bool),
         ("host_is_tight", ctypes.c_bool),

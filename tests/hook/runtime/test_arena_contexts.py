@@ -119,6 +119,11 @@ def test_a_segment_is_sized_by_a_look_at_the_next_chunks_alone(
     assert int(answer) <= 10
 
 
+def mover_host(program: Callable[..., Path], headers: Path) -> Path:
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-isystem", str(headers), "-Werror"]
+    return program("host_alone", hook_source("mover_host.c"), hook_source("swap_plan.c"), *flags)
+
+
 @pytest.mark.promise("Host memory is made ready ahead...")
 @pytest.mark.parametrize(
     ("what", "mib"), [("unused", 2048), ("used", 2048), ("alone", 2048)], ids=lambda each: str(each)
@@ -128,7 +133,31 @@ def test_host_memory_that_no_park_uses_goes_back_however_short_the_turns_are(
 ) -> None:
     """Turns of two seconds, for a minute. What each park uses stays, and is kept for a while when
     nobody waits any more."""
-    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-isystem", str(headers), "-Werror"]
-    sources = [hook_source("mover_host.c"), hook_source("swap_plan.c")]
-    alone = program("host_alone", *sources, *flags)
-    assert int(subprocess.check_output([alone, what], text=True)) == mib
+    answer = subprocess.check_output([mover_host(program, headers), what], text=True)
+    assert int(answer) == mib
+
+
+def test_host_memory_goes_back_in_steps(program: Callable[..., Path], headers: Path) -> None:
+    """Each takes a while: a turn that begins meanwhile waits for one of them alone."""
+    answer = subprocess.check_output([mover_host(program, headers), "short"], text=True)
+    assert answer.split() == ["64", "2048"]
+
+
+@pytest.mark.promise("Where host memory is short, what comes back...")
+def test_a_segment_that_was_begun_goes_back_where_no_other_one_can(
+    program: Callable[..., Path], headers: Path
+) -> None:
+    """What is free lies between what is parked. Others may wait for this one segment."""
+    answer = subprocess.check_output([mover_host(program, headers), "begun"], text=True)
+    assert answer.strip() == "0"
+
+
+@pytest.mark.parametrize(("what", "answer"), [("copies", "0"), ("came", "1024")])
+def test_host_memory_that_goes_back_takes_nothing_else_along(
+    program: Callable[..., Path], headers: Path, what: str, answer: str
+) -> None:
+    """Copies ahead of need stay while more than they need goes back. What a restore makes free is
+    kept where the system has enough again."""
+    assert (
+        subprocess.check_output([mover_host(program, headers), what], text=True).strip() == answer
+    )

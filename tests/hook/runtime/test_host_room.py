@@ -33,6 +33,9 @@ CANCELLED = 800
 COPY = 32 << 20
 """With one call so much of a chunk is copied."""
 CHUNK = 8 << 20
+SMALL = 4 << 20
+SMALL_ONES = 9
+"""They come back in less time than passes between two reports, and fill no segment."""
 
 Start = Callable[..., GpuProcess]
 
@@ -374,3 +377,27 @@ def times_slept(pid: int) -> int:
             status = (task / "status").read_text()
             return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
     raise AssertionError("no mover")
+
+
+def test_a_turn_does_not_wait_until_host_memory_has_gone_back(
+    start: Start, scheduler: FakeScheduler, group: Group, sim: SimulatedMachine
+) -> None:
+    """Others lack it, so what came back is given to the system at once. That takes a while."""
+    stop = "hold cuMemHostUnregister thread=gpushare-mem until=go"
+    env = {**group.env, "GPUSHARE_SIM_FAULTS": stop}
+    memory = open_memory_shell(start, scheduler.accept, env=env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for tensor in range(SMALL_ONES):
+        memory.fill(tensor, SMALL)
+    memory.take_turn()
+    group.leave(4 * SEGMENT)
+    memory.park_to(0)
+    group.leave(0)
+    memory.say("sum 0")
+    memory.grant()
+    Files(sim).wait_for_held("go")
+    assert memory.result("sum") == 0
+    Files(sim).make("go")
+    assert all(memory.is_whole(tensor) for tensor in range(SMALL_ONES))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.protocol.messages import (
+    DeviceClosed,
     DeviceOpened,
     MemoryMode,
     RequestWithdrawn,
@@ -209,6 +210,19 @@ def test_a_device_that_is_closed_over_parked_memory(opens: Opens) -> None:
     assert program.result() == "True"
 
 
+@pytest.mark.parametrize("memory", ["swap", "off"])
+def test_memory_is_told_anew_of_a_device_that_is_opened_again(opens: Opens, memory: str) -> None:
+    """It outlives its context. With the device's last one the scheduler has forgotten it."""
+    program = opens(GPUSHARE_MEMORY=memory)
+    program.make()
+    program.client.expect_memory(lambda report: report.bytes_allocated == SIZE)
+    assert program.run("call('cuDevicePrimaryCtxRelease_v2', 0)") == "0"
+    program.client.expect(DeviceClosed)
+    program.run("opened(0)")
+    program.client.expect(DeviceOpened)
+    program.client.expect_memory(lambda report: report.bytes_allocated == SIZE)
+
+
 def test_a_failed_context_beside_parked_memory(opens: Opens, sim: SimulatedMachine) -> None:
     """Calls in it pass the gate for their error, and get no memory that is not there. What is
     parked comes back for the other context."""
@@ -250,6 +264,70 @@ def test_a_context_that_ends_while_memory_is_made(opens: Opens) -> None:
     assert program.result(thread=2) == "b'kept'"
 
 
+# ---- calls of the driver's that have a handle ----
+
+EXPORTS = "hold cuMemExportToShareableHandle until=exported"
+
+
+@pytest.mark.promise(
+    "backing",
+    "Memory that is being exported keeps its handle of the driver's until the driver has answered, "
+    "although other threads give the memory back or the turn is recalled",
+)
+def test_an_export_has_its_memory_until_it_is_over(opens: Opens) -> None:
+    program = opens(EXPORTS)
+    program.make(asked="handle_types=1")
+    program.say("descriptor = export(handle)")
+    program.files.wait_for_held("exported")
+    assert program.run(f"release(handle), unmap(at, {SIZE})", thread=2) == "(0, 0)"
+    program.files.make("exported")
+    program.result()
+    program.expect_nothing_allocated()
+    program.run("came = made('cuMemImportFromShareableHandle', c_void_p(descriptor), 1)")
+    assert program.run(f"map_at(at, {SIZE}, came), grant(at, {SIZE})") == "(0, 0)"
+    assert program.run("read(at, 4)") == "b'kept'"
+
+
+@pytest.mark.promise("Memory that is being exported keeps its handle...")
+def test_an_export_that_is_refused_has_its_memory_until_then(opens: Opens) -> None:
+    """It is not fixed for that, and leaves when the driver has answered."""
+    program = opens(EXPORTS)
+    program.make()
+    program.say("export(handle)")
+    program.files.wait_for_held("exported")
+    program.client.recall()
+    program.say("read(at, 4)", thread=2)
+    program.wait_until_it_waits(2)
+    program.memory.limit(UNLIMITED)
+    program.memory.limit(UNLIMITED)  # of what it was told before it has heard
+    assert program.client.count(TurnDropped) == 0
+    program.files.make("exported")
+    assert program.result() == "-1"
+    program.client.expect(TurnDropped)
+    assert program.memory.park_to(0).bytes_parked == SIZE
+    program.allow_all()
+    assert program.result(thread=2) == "b'kept'"
+
+
+@pytest.mark.promise("Memory that is being exported keeps its handle...")
+def test_a_free_waits_for_the_exports_of_its_memory(opens: Opens) -> None:
+    """Another process is given memory of cuMemAlloc by the handles that go with a free. What they
+    lead to is dropped."""
+    program = opens(EXPORTS)
+    program.say(f"a = alloc({SIZE})")
+    program.memory.grant()
+    program.result()
+    program.say("shared = share(a)")
+    program.files.wait_for_held("exported")
+    program.say("free(a)", thread=2)
+    program.wait_until_it_waits(2)
+    assert program.memory.limit(UNLIMITED).bytes_allocated == SIZE
+    program.files.make("exported")
+    assert program.result(thread=2) == "0"
+    program.result()
+    program.expect_nothing_allocated()
+
+
 # ---- waits that end early ----
 
 
@@ -272,6 +350,44 @@ def test_a_jump_out_of_the_wait_leaves_nothing_behind(
     process.expect("jumped")
     process.expect("released 0")
     client.expect_memory(lambda report: report.bytes_allocated == 0)
+
+
+# ---- what is not copied ----
+
+
+@pytest.mark.promise(
+    "backing",
+    "Memory of a program's that was never mapped leaves and comes back without a copy and without "
+    "host memory",
+)
+@pytest.mark.parametrize("size", [SIZE, 66 * MIB])
+def test_memory_that_was_never_mapped_is_dropped(
+    opens: Opens, sim: SimulatedMachine, size: int
+) -> None:
+    """Nothing is in it. As soon as it was mapped it has contents, which are kept."""
+    program = opens()
+    program.say(f"handle, at = create({size}), reserve({size})")
+    program.memory.grant()
+    assert program.result() == "None"
+    program.park()
+    assert (copies(sim), arena(program.process.pid)) == ([], (0, 0))
+    program.say(f"map_at(at, {size}, handle), grant(at, {size})")
+    program.memory.grant()
+    assert program.result() == "(0, 0)"
+    assert copies(sim) == []
+    assert program.run("write(at, b'kept'), call('cuCtxSynchronize')") == "(0, 0)"
+    assert program.run(f"unmap(at, {size})") == "0"
+    written = len(copies(sim))
+    program.park()
+    assert sum(copies(sim)[written:]) == size
+    program.say(f"map_at(at, {size}, handle), grant(at, {size}), read(at, 4)")
+    program.memory.grant()
+    assert program.result() == "(0, 0, b'kept')"
+
+
+def copies(sim: SimulatedMachine) -> list[int]:
+    """Their sizes, in both directions."""
+    return [r.amount for r in sim.journal() if r.kind.name in ("COPY_D2H", "COPY_H2D")]
 
 
 # ---- copies without an end ----

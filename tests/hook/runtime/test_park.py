@@ -324,6 +324,7 @@ def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
     """With bytes, time and rate."""
     holder.take_turn()
     holder.park_to(0)
+    wait_until(lambda: bool(holder.shell.log_lines("parked: ")))  # the report is quicker
     holder.say("spin d 1000")
     holder.grant()
     assert holder.result("spin") == 0

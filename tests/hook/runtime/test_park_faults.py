@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.protocol.messages import (
+    Ahead,
     DeviceOpened,
     DropReason,
     Fallback,
@@ -353,7 +354,7 @@ def test_a_copy_that_fails_on_the_way_in_is_made_again(opens: Opened) -> None:
     """The restore is rolled back; the host copy was kept, so the next one succeeds."""
     memory = parked(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyHtoDAsync nth=2 result=1"}))
     memory.say("sum 0")
-    memory.grant()
+    memory.grant(ahead=Ahead.NOTHING)
     assert memory.client.expect(TurnDropped).reason == DropReason.MEMORY_SHORT
     memory.grant()
     assert memory.result("sum") == 0

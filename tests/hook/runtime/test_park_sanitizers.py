@@ -20,7 +20,7 @@ from tests.hook.runtime.test_sanitizers import (
     sanitized,
 )
 from tests.hook.runtime.two_devices import Files
-from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.fake_scheduler import FakeScheduler
 from tests.support.sim import SimulatedMachine
 
 __all__ = ["sanitized"]
@@ -139,8 +139,7 @@ def test_memory_is_given_away_under_a_sanitizer(
     memory.say("give 0", thread=1)
     memory.say("give 0", thread=3)
     memory.take_turn()
-    memory.budget(UNLIMITED)
-    memory.client.grant()
+    memory.grant()
     assert {memory.shell.expect("") for _ in range(2)} == {"1 give 0", "3 give 0"}
     memory.say("give 1", thread=1)
     memory.say("drop 1", thread=4)

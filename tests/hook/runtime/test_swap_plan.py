@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpushare.protocol.messages import Ahead
 from tests.hook.runtime.pure import Goal, HostStep, HostView, Pure, Step, SwapView, host_is_tight
 
 MIB = 1 << 20
@@ -92,13 +93,14 @@ UNLIMITED = 2**64 - 1
     "leaves first, without a copy",
 )
 def test_without_a_turn_memory_comes_as_far_as_the_budget_reaches(pure: Pure) -> None:
-    """Not where no budget was told, nothing is confirmed before the turn, and what the driver
+    """Only where the budget is for that, nothing is confirmed before the turn, and what the driver
     refused once is not tried again."""
-    view = SwapView(goal=Goal.PARK, to_come=1, bytes_next=CHUNK, bytes_free=CHUNK)
+    figures = {"goal": Goal.PARK, "to_come": 1, "bytes_next": CHUNK}
+    view = SwapView(**figures, bytes_free=CHUNK, comes_ahead=True)
     assert view.step(pure) is Step.COME
-    view.bytes_free = CHUNK - 1
+    view.comes_ahead = False
     assert view.step(pure) is Step.NOTHING
-    view.bytes_free = UNLIMITED
+    view.comes_ahead, view.bytes_free = True, CHUNK - 1
     assert view.step(pure) is Step.NOTHING
     view.bytes_free, view.has_failed = CHUNK, True
     assert view.step(pure) is Step.NOTHING
@@ -106,6 +108,72 @@ def test_without_a_turn_memory_comes_as_far_as_the_budget_reaches(pure: Pure) ->
     assert view.step(pure) is Step.NOTHING
     view.bytes_over, view.to_leave = 1, 1
     assert view.step(pure) is Step.UNMAP
+
+
+COPYING = {"goal": Goal.PARK, "bytes_free": CHUNK, "to_leave": 9, "to_copy": 9}
+"""A view of who may copy ahead of need."""
+
+
+@pytest.mark.promise(
+    "park",
+    "While a process has no turn, what would leave first is copied to the host ahead of need, as "
+    "far as the scheduler says; it leaves without a copy then, and before the turn the copies are "
+    "given up",
+)
+def test_what_would_leave_first_is_copied_ahead_of_need(pure: Pure) -> None:
+    """As much as is said, of what is not managed. Nothing of it is confirmed for want of work."""
+    view = SwapView(**COPYING, bytes_to_copy=1)
+    assert view.step(pure) is Step.COPY
+    view.to_copy = 0
+    assert view.step(pure) is Step.NOTHING
+    view = SwapView(**COPYING, bytes_to_copy=0, copies=3, copied=3, to_take_back=3, all_here=True)
+    assert view.step(pure) is Step.NOTHING
+    view.goal, view.bytes_to_copy = Goal.REST, CHUNK
+    assert view.step(pure) is Step.NOTHING
+
+
+@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.parametrize(
+    ("lack", "step"),
+    [
+        ({"bytes_over": 1}, Step.LEAVE),
+        ({"bytes_over": 1, "to_take_back": 1}, Step.UNMAP),
+        ({"bytes_over": 1, "leaving_bytes": 1, "flights": 1, "flight_bytes": 1}, Step.WAIT),
+        ({"to_come": 1, "bytes_next": 1, "comes_ahead": True}, Step.COME),
+        ({"to_come": 1, "bytes_next": 1}, Step.COPY),
+        ({"arrives": True, "flights": 1}, Step.WAIT),
+        ({"has_failed": True}, Step.COPY),
+        ({"host_is_short": True}, Step.NOTHING),
+        ({"stream_is_short": True}, Step.NOTHING),
+        ({"host_is_tight": True}, Step.NOTHING),
+        ({"host_is_tight": True, "flights": 1}, Step.WAIT),
+        ({"host_is_tight": True, "copies": 1, "copied": 0}, Step.NOTHING),
+        ({"host_is_tight": True, "copies": 1, "copied": 1}, Step.CONFIRM),
+        ({"host_is_tight": True, "copies": 1, "copied": 1, "flights": 1}, Step.CONFIRM),
+        ({"host_is_tight": True, "copies": 1, "copied": 1, "bytes_over": 1}, Step.LEAVE),
+    ],
+)
+def test_copies_ahead_of_need_give_way_to_all_else(
+    pure: Pure, lack: dict[str, int], step: Step
+) -> None:
+    """To memory that has to leave or may come, and to others that could lack host memory: then the
+    copies that were made go, and no copy of what was away."""
+    assert SwapView(**{**COPYING, "bytes_to_copy": CHUNK, **lack}).step(pure) is step
+
+
+@pytest.mark.promise("While a process has no turn, what would leave first...")
+def test_few_copies_ahead_of_need_are_on_their_way(pure: Pure) -> None:
+    """A turn waits for them. Less than 128 MiB before the next one begins, so two large chunks."""
+    view = SwapView(**COPYING, bytes_to_copy=GIB, flights=1, flight_bytes=64 * MIB)
+    assert view.step(pure) is Step.COPY
+    view.flights, view.flight_bytes = 2, 128 * MIB - 1
+    assert view.step(pure) is Step.COPY
+    view.flight_bytes += 1
+    assert view.step(pure) is Step.WAIT
+    view.flights, view.flight_bytes = 31, 62 * MIB
+    assert view.step(pure) is Step.COPY
+    view.flights, view.flight_bytes = 32, 64 * MIB
+    assert view.step(pure) is Step.WAIT
 
 
 def test_a_chunk_that_still_has_its_device_memory_needs_no_budget(pure: Pure) -> None:
@@ -147,6 +215,7 @@ def test_where_the_host_is_tight_copies_go_as_soon_as_a_chunk_is_back(pure: Pure
     assert view.step(pure) is Step.WAIT
     for elsewhere in ({"goal": Goal.PARK, "host_is_tight": True}, {"goal": Goal.RESTORE}):
         view = SwapView(bytes_free=CHUNK, **figures, **elsewhere)
+        view.comes_ahead = True
         assert view.step(pure) is Step.COME
 
 
@@ -186,93 +255,168 @@ class Device:
     budget: int
     parked: int = 0
     back: int = 0
-    out: list[int] = field(default_factory=list)
-    inward: list[int] = field(default_factory=list)
+    copied: int = 0
+    """Has never left, and was copied ahead of need."""
+    out: int = 0
+    inward: int = 0
+    ahead: Ahead = Ahead.NOTHING
+    hint: int = 0
     host_is_tight: bool = False
 
     @property
+    def flights(self) -> int:
+        return self.out + self.inward
+
+    @property
     def used(self) -> int:
-        return self.resident + self.back + len(self.out) + len(self.inward)
+        return self.resident + self.back + self.copied + self.flights
 
     @property
     def on_the_host(self) -> int:
-        return self.parked + self.back + len(self.out) + len(self.inward)
+        return self.parked + self.back + self.copied + self.flights
 
     def view(self, goal: Goal) -> SwapView:
-        flights = len(self.out) + len(self.inward)
+        worth_a_copy = max(0, self.hint - self.parked - self.back - self.copied - self.out)
         return SwapView(
             goal=goal,
-            flights=flights,
-            flight_bytes=flights * CHUNK,
-            leaving_bytes=len(self.out) * CHUNK,
+            flights=self.flights,
+            flight_bytes=self.flights * CHUNK,
+            leaving_bytes=self.out * CHUNK,
             bytes_over=max(0, self.used - self.budget) * CHUNK,
             bytes_free=max(0, self.budget - self.used) * CHUNK,
+            bytes_to_copy=worth_a_copy * CHUNK if self.ahead is Ahead.COPIES else 0,
             bytes_next=CHUNK if self.parked else 0,
             to_leave=self.resident,
+            to_copy=self.resident,
             to_come=self.parked,
-            to_take_back=self.back,
-            copies=self.back,
-            arrives=bool(self.inward),
-            all_here=self.parked == 0 and flights == 0,
+            to_take_back=self.back + self.copied,
+            copies=self.back + self.copied,
+            copied=self.copied,
+            arrives=self.inward > 0,
+            comes_ahead=self.ahead is Ahead.RESTORE,
+            all_here=self.parked == 0 and self.flights == 0,
             host_is_tight=self.host_is_tight,
         )
 
     def take(self, goal: Goal) -> Step:
         step = self.view(goal).step(self.pure)
-        if step is Step.LEAVE:
+        if step in (Step.LEAVE, Step.COPY):
             self.resident -= 1
-            self.out.append(1)
+            self.out += 1
         elif step is Step.COME:
             self.parked -= 1
-            self.inward.append(1)
+            self.inward += 1
         elif step is Step.UNMAP:
-            self.back -= 1
+            self.copied -= self.back == 0
+            self.back -= self.back > 0
             self.parked += 1
         elif step is Step.CONFIRM:
-            self.resident += self.back
-            self.back = 0
+            self.confirm(goal)
         elif step is Step.WAIT:
             self.land(goal)
-        assert min(self.resident, self.parked, self.back) >= 0
+        assert min(self.resident, self.parked, self.back, self.copied) >= 0
         return step
+
+    def confirm(self, goal: Goal) -> None:
+        """In a park what was copied ahead of need alone."""
+        back = 0 if goal is Goal.PARK else self.back
+        self.resident += self.copied + back
+        self.copied = 0
+        self.back -= back
 
     def land(self, goal: Goal) -> None:
         """The oldest copy ends."""
         if self.inward:
-            self.inward.pop()
+            self.inward -= 1
             self.back += 1
         elif self.out:
             over = self.view(goal).bytes_over > 0
-            self.out.pop()
+            self.out -= 1
             self.parked += goal is Goal.PARK and over
-            self.resident += not (goal is Goal.PARK and over)
+            stays_copied = goal is Goal.PARK and not over and self.ahead is Ahead.COPIES
+            self.copied += stays_copied
+            self.resident += not (goal is Goal.PARK and over) and not stays_copied
+
+
+@dataclass
+class Change:
+    """What the scheduler says, or the turn, and how many steps follow at most."""
+
+    goal: Goal
+    budget: int
+    steps: int = 10_000
+    ahead: Ahead = Ahead.NOTHING
+    hint: int = 0
+    host_is_tight: bool = False
+
+    def on(self, device: Device) -> bool:
+        """Whether the mover has come to its rest. No chunk is lost meanwhile, nothing comes beyond
+        the budget, and no more is copied ahead than is said."""
+        chunks = device.used + device.parked
+        device.budget, device.hint, device.ahead = self.budget, self.hint, self.ahead
+        device.host_is_tight = self.host_is_tight
+        for _ in range(self.steps):
+            before = device.view(self.goal)
+            step = device.take(self.goal)
+            if step is Step.COME:
+                assert before.bytes_free >= CHUNK
+            if step is Step.COPY:
+                assert device.parked + device.back + device.copied + device.out <= device.hint
+                assert device.flights * CHUNK <= 128 * MIB
+            assert device.used + device.parked == chunks
+            if step is Step.NOTHING:
+                return True
+        return False
+
+
+few_steps = st.builds(
+    Change,
+    st.sampled_from(list(Goal)),
+    st.integers(0, 20),
+    st.integers(0, 30),
+    st.sampled_from(list(Ahead)),
+    st.integers(0, 20),
+    st.booleans(),
+)
 
 
 @pytest.mark.promise("Several chunks are always on their...")
 @settings(deadline=None)
-@given(
-    st.integers(0, 20),
-    st.lists(st.tuples(st.sampled_from(list(Goal)), st.integers(0, 20), st.integers(0, 30))),
-)
+@given(st.integers(0, 20), st.lists(few_steps))
 def test_any_order_of_goals_and_budgets_ends_where_it_should(
-    pure: Pure, chunks: int, changes: list[tuple[Goal, int, int]]
+    pure: Pure, chunks: int, changes: list[Change]
 ) -> None:
     """No chunk is lost, nothing comes beyond the budget, and left alone the mover gets there."""
     device = Device(pure, resident=chunks, budget=chunks)
-    for goal, budget, steps in [*changes, (Goal.PARK, 0, 200), (Goal.RESTORE, chunks, 200)]:
-        device.budget = budget
-        for _ in range(steps):
-            before = device.view(goal)
-            step = device.take(goal)
-            if step is Step.COME:
-                assert before.bytes_free >= CHUNK
-            flights = len(device.out) + len(device.inward)
-            assert device.resident + device.parked + device.back + flights == chunks
-            if step is Step.NOTHING:
-                break
-        if (goal, budget, steps) == (Goal.PARK, 0, 200):
-            assert device.parked == chunks
+    for change in changes:
+        change.on(device)
+    assert Change(Goal.PARK, 0).on(device)
+    assert device.parked == chunks
+    assert Change(Goal.RESTORE, chunks).on(device)
     assert device.resident == chunks
+
+
+@pytest.mark.promise("While a process has no turn, what would leave first...")
+@settings(deadline=None)
+@given(st.integers(0, 20), st.lists(few_steps), few_steps)
+def test_whatever_is_said_the_mover_comes_to_its_rest(
+    pure: Pure, chunks: int, changes: list[Change], last: Change
+) -> None:
+    """With nothing on its way. Then as much has a copy as was said, or where the host is tight
+    nothing that could be given up; at a turn nothing has one."""
+    device = Device(pure, resident=chunks, budget=chunks)
+    for change in changes:
+        change.on(device)
+    last.steps = 20 * chunks + 20
+    assert last.on(device)
+    assert device.flights == 0
+    has_place = device.used <= device.budget
+    if last.goal is Goal.PARK and last.host_is_tight and has_place:
+        assert device.copied == 0
+    elif last.goal is Goal.PARK and last.ahead is Ahead.COPIES and has_place:
+        assert device.parked + device.back + device.copied >= min(last.hint, chunks)
+    elif last.goal is Goal.RESTORE and device.parked == 0:
+        assert device.back == device.copied == 0
 
 
 def exchange(pure: Pure, leaves: Device, comes: Device, usable: int, host: int) -> bool:

@@ -490,14 +490,22 @@ def test_a_scheduler_that_goes_in_the_middle_of_a_restore_takes_the_turn_along(
 
 @pytest.mark.promise("Without a scheduler nothing comes back...")
 def test_the_fallback_run_never_runs_without_its_memory(pure: Pure) -> None:
-    """With parked memory calls wait for a scheduler whatever the fallback is; the user is told."""
+    """With parked memory calls wait for a scheduler whatever the fallback is; the user is told.
+    Now and then it is looked whether the memory is all here after all: then they run."""
     state = TurnState(pure, reconnect_s=2, fallback=Fallback.RUN)
     state.happens(Happens.CALLS_WAIT)
     state.now_ms += 2000
     assert state.happens(Happens.TICK, memory_away=True) == Act.SAY_WAITING
     assert state.phase is Phase.ASKED
+    assert state.wake_ms == state.now_ms + 1000
+    state.now_ms += 1000
+    assert state.happens(Happens.TICK, memory_away=True) == Act.NONE
+    assert state.wake_ms == state.now_ms + 1000
+    state.now_ms += 1000
+    assert state.happens(Happens.TICK) == Act.OPEN | Act.SAY_RUNNING
+    assert state.phase is Phase.UNSCHEDULED
     assert state.wake_ms == NEVER
-    assert state.happens(Happens.CONNECTED) == Act.ASK
+    assert state.happens(Happens.CONNECTED) == Act.SHUT
 
 
 def test_a_turn_that_nobody_wanted_is_not_kept_while_memory_is_away(state: TurnState) -> None:

@@ -271,9 +271,9 @@ static CUresult release(int slot) {
 static CUresult (*allocate)(int slot, uint64_t bytes) = allocate_plain;
 
 static long choose_kind(uint64_t kind) {
-    static CUresult (*const KINDS[])(int slot, uint64_t bytes) = {allocate_plain, allocate_mapped,
-                                                                  allocate_pooled};
-    allocate = KINDS[kind % 3];
+    static CUresult (*const KINDS[])(int slot, uint64_t bytes) = {
+        allocate_plain, allocate_mapped, allocate_pooled, allocate_managed};
+    allocate = KINDS[kind % 4];
     return 0;
 }
 

@@ -1,0 +1,104 @@
+"""A process whose memory is copied to the host ahead of need, and what the device says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jupyter_gpushare.protocol.messages import Ahead, MemoryReported, TurnRequested
+from tests.hook.runtime.memory_shell import MemoryShell
+from tests.hook.runtime.test_arena import SEGMENT, Group
+from tests.hook.runtime.test_park_faults import wait_until
+from tests.hook.runtime.two_devices import Files
+from tests.support.fake_scheduler import UNLIMITED
+from tests.support.sim import SimulatedMachine
+
+TENSORS = 3
+HELD = TENSORS * SEGMENT
+TWO = 2 * SEGMENT
+TURNS_MAX = 50
+FIRST_PIECE_OF_SECOND = 3
+"""Each tensor is two copies."""
+
+
+def stop_at(piece: int) -> str:
+    """The mover stands still in this copy to the host, until the test goes on."""
+    return f"hold cuMemcpyDtoHAsync thread=gpushare-mem nth={piece} from=begin until=go"
+
+
+class Copier:
+    """A process without the turn, and host memory that was made ready for it."""
+
+    def __init__(
+        self, memory: MemoryShell, files: Files, sim: SimulatedMachine, group: Group
+    ) -> None:
+        self.memory, self.client = memory, memory.client
+        self._files, self._sim, self._group = files, sim, group
+
+    def readies(self, size: int) -> Copier:
+        """In the turn, which it gives back then. Pages that are there may not be registered yet;
+        a further turn ends that."""
+        self.memory.limit(UNLIMITED, hint_bytes=size)
+        wait_until(lambda: self._group.taken()[0] >= size)
+        self.memory.take_turn()
+        for _ in range(TURNS_MAX):
+            if self.last_report().bytes_to_copy >= size:
+                return self
+            self.takes_a_turn(hint_bytes=size)
+            self.memory.take_turn()
+        raise AssertionError("there is no host memory for copies")
+
+    def last_report(self) -> MemoryReported:
+        return [each for each in self.client.received if isinstance(each, MemoryReported)][-1]
+
+    def reports(self, holds: Callable[[MemoryReported], bool]) -> MemoryReported:
+        """The last report, or the first one to come, of which this holds."""
+        last = self.last_report()
+        return last if holds(last) else self.client.expect_memory(holds)
+
+    def copies(self, size: int, *, hint_bytes: int | None = None) -> MemoryReported:
+        """Until so much is copied."""
+        hint_bytes = size if hint_bytes is None else hint_bytes
+        self.memory.limit(HELD, hint_bytes=hint_bytes, ahead=Ahead.COPIES)
+        return self.reports(lambda report: report.bytes_copied == size)
+
+    def stops_in_a_copy(self, hint_bytes: int) -> None:
+        self._files.make("begin")
+        self.memory.budget(HELD, hint_bytes=hint_bytes, ahead=Ahead.COPIES)
+        self._files.wait_for_held("go")
+
+    def goes_on(self) -> None:
+        self._files.make("go")
+
+    def copied_out(self) -> int:
+        """By the device's own account."""
+        records = (r for r in self._sim.journal() if r.pid == self.memory.shell.pid)
+        return sum(record.amount for record in records if record.kind.name == "COPY_D2H")
+
+    def writes(self, tensor: int = 0) -> None:
+        """In the turn."""
+        assert self.memory.run(f"pattern {tensor} 777") == 0
+        assert self.memory.run("sync") == 0
+        self.memory.wrote(tensor, 777)
+
+    def parks_all(self) -> None:
+        assert self.memory.park_to(0).bytes_parked == self.last_report().bytes_allocated
+
+    def takes_a_turn(self, *, hint_bytes: int = 0) -> None:
+        self.memory.say("spin d 1000")
+        self.client.expect(TurnRequested)
+        self.memory.budget(UNLIMITED, hint_bytes=hint_bytes)
+        self.client.grant()
+        assert self.memory.result("spin") == 0
+
+    def is_whole(self, tensors: int = TENSORS) -> bool:
+        """In a turn."""
+        return all(self.memory.is_whole(tensor) for tensor in range(tensors))
+
+    def is_whole_after_a_park(self) -> bool:
+        self.memory.take_turn()
+        self.parks_all()
+        self.takes_a_turn()
+        return self.is_whole()
+
+
+Copiers = Callable[..., Copier]
