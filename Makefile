@@ -10,16 +10,19 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES))
 # The tests start hundreds of Pythons: each would compile again what it imports.
 export PYTHONDONTWRITEBYTECODE :=
-# Two workers a core: the tests wait for processes more than they compute. A file to each at a time, in
-# the order of tests/conftest.py.
-WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
+# Two workers a core: the tests wait for processes more than they compute. But at most one for each GiB of
+# memory. A file to each at a time, in the order of tests/conftest.py.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30; \
+  print(max(1, min(2 * $(CORES), 16, gib)))')
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel chart test test-full test-cluster test-seeds sanitize lint format demo demo-small demo-cluster docs generate clean help rooms mutate
+.PHONY: build panel chart test test-core test-hook test-server test-panel test-full test-long test-cluster test-seeds flaky faults sanitize lint format \
+  demo demo-small demo-cluster docs generate clean help rooms mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks bench-view
 
 help:
-	@echo "make build | panel | test | test-full | test-cluster | test-seeds | sanitize | lint | format | demo | demo-small | demo-cluster | docs | generate | chart"
+	@echo "make build | panel | test | test-core | test-hook | test-server | test-panel | test-full | test-long | test-cluster | test-seeds | flaky | faults | sanitize"
+	@echo "make lint | format | demo | demo-small | demo-cluster | docs | generate | chart"
 	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | bench-view | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
@@ -52,10 +55,26 @@ $(READ): $(READY)
 	@$(PY) -m pytest --collect-only -qq >$@.log 2>&1 || true
 	@mv $@.log $@
 
-# Some seven minutes on two slow cores, set-up included; neither Node nor a browser need be there.
+# Some six minutes on two slow cores, set-up apart; neither Node nor a browser need be there. Pytest leaves
+# out by itself what is long, needs a GPU or a cluster (pyproject.toml).
 test: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
-	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
+
+# Parts of it, a minute or two each: while one works on a room.
+test-core: build
+	$(PYTEST) tests/core tests/simulator tests/reports tests/protocol $(PYTEST_ARGS)
+
+test-hook: build
+	$(PYTEST) tests/hook tests/driver $(PYTEST_ARGS)
+
+test-server: build
+	$(PYTEST) tests/scheduler tests/server tests/kernel tests/kubelet $(PYTEST_ARGS)
+
+test-panel: $(READY)
+	@$(MAKE) --no-print-directory $(JOBS) build panel
+	$(PY) labextension/build.py --check
+	$(PYTEST) tests/browser tests/view $(PYTEST_ARGS)
 
 $(VENV)/.ready-for-charts: $(READY)
 	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,charts]'
@@ -65,12 +84,32 @@ $(VENV)/.ready-for-charts: $(READY)
 chart: $(VENV)/.ready-for-charts
 	$(PY) -m tests.charts.keep
 
-# What a newcomer should not have to wait for.
-FULL ?= full and not gpu and not cluster
+# What a newcomer should not have to wait for: some twenty minutes on two slow cores. Before an issue is resolved.
+FULL ?= full and not long and not gpu and not cluster
 test-full: $(READY) $(VENV)/.ready-for-charts
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "($(FULL)) and not alone" $(PYTEST_ARGS)
 	$(PY) -m pytest -m "($(FULL)) and alone" $(PYTEST_ARGS)
+
+# Random runs of minutes of processor time each: after a change of the core's rules, and before a release.
+test-long: $(READY)
+	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
+	$(PYTEST) -m "long and not gpu and not cluster" $(PYTEST_ARGS)
+
+# Which tests do not answer the same each time: the suite TIMES times in each company, in random order of
+# files. FOLDER cuts it to a part, COMPANY to some of alone, busy and disk, and MARK names other tests. Hours.
+TIMES ?= 10
+FOLDER ?= tests
+COMPANY ?= alone,busy,disk
+MARK ?= not full and not gpu and not cluster
+flaky: $(READY)
+	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
+	$(PY) -m tests.flaky $(FOLDER) --times $(TIMES) --company $(COMPANY) --mark "$(MARK)" --workers $(WORKERS) $(FLAKY_ARGS)
+
+# Random hand-overs with faults for so many seconds; SEED names another first one.
+SECONDS ?= 60
+faults: build
+	$(PY) -m tests.end_to_end.faults --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # With services of the machine itself, such as containers, which have to be installed: a test says what
 # is missing, and fails. As root. One after the other: each takes the machine's memory and network.
