@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +19,8 @@ import pytest
 from tests.promises import SkippedPromises
 from tests.support.machine import real_device_name
 from tests.support.sim import SimulatedMachine
+from tests.support.stacks import descendants_of, stacks_of
+from tests.support.waits import WAIT_S_MAX
 
 LONG_FOLDERS = (
     *("tests/browser/", "tests/hub/", "tests/core/", "tests/bad_input/", "tests/kernel/"),
@@ -80,6 +84,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def rank_of(test: str) -> int:
     return next((n for n, folder in enumerate(LONG_FOLDERS) if test.startswith(folder)), 99)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that has waited in vain says where the threads of its processes stand."""
+    report = yield
+    if report.failed and call.duration >= WAIT_S_MAX:
+        for pid in descendants_of(os.getpid()):
+            report.sections.append((f"process {pid}", stacks_of(pid)))
+    return report
 
 
 @pytest.fixture

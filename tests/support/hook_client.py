@@ -22,9 +22,10 @@ from jupyter_gpushare.protocol.messages import (
     TurnRequested,
     Welcome,
 )
+from tests.support.waits import WAIT_S_MAX
 
 M = TypeVar("M", bound=Message)
-ANSWER_S_MAX = 60.0
+ANSWER_S_MAX = WAIT_S_MAX
 DEVICE = bytes(range(16))
 GIB = 1 << 30
 

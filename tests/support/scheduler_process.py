@@ -24,9 +24,9 @@ from jupyter_gpushare.client import (
 )
 from tests.support.hook_client import ScriptedClient
 from tests.support.nursery import ForkedProcess, Nursery, Order
+from tests.support.waits import WAIT_S_MAX
 
-START_S_MAX = 120.0
-END_S_MAX = 120.0
+START_S_MAX = END_S_MAX = WAIT_S_MAX
 CHARACTERS_MAX = 20_000
 LOOK_EVERY_S = 0.01
 """Each look costs both processes a millisecond, which others could use."""

@@ -26,10 +26,10 @@ from jupyter_gpushare.reports.format import (
 )
 from jupyter_gpushare.view.fleet import Fleet, Node, OlderBoot
 from tests.support.ports import free_port
+from tests.support.waits import WAIT_S_MAX
 
 TOKEN = "the-token-of-the-node"
 NAME = "node"
-WAIT_S_MAX = 60.0
 MUCH = "x" * (10 << 20)
 
 

@@ -1,0 +1,28 @@
+"""Waits for events. Standard library only, for tests/driver also runs where our package is not.
+
+A wait has a limit only to end a hang: it says nothing about speed. Where a test has failed after
+such a wait, tests/conftest.py adds where the threads of all its processes stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+WAIT_S_MAX = 600.0
+LOOK_EVERY_S = 0.01
+
+T = TypeVar("T")
+
+
+def wait_until(holds: Callable[[], T], what: str) -> T:
+    """Look until `holds` returns something true, and return that. TimeoutError says `what` was
+    waited for in vain."""
+    until_s = time.monotonic() + WAIT_S_MAX
+    while True:
+        found = holds()
+        if found:
+            return found
+        if time.monotonic() >= until_s:
+            raise TimeoutError(f"waited {WAIT_S_MAX:.0f} s in vain for {what}")
+        time.sleep(LOOK_EVERY_S)
