@@ -1,4 +1,4 @@
-"""Handles that the program has destroyed: the driver crashes on them, so nobody may ask it about one."""
+"""Handles that the program has destroyed. The driver crashes on them: nobody asks it about one."""
 
 from __future__ import annotations
 
