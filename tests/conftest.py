@@ -18,6 +18,7 @@ import pytest
 
 from tests.promises import SkippedPromises
 from tests.support.machine import real_device_name
+from tests.support.needs import this_machine, what_is_missing
 from tests.support.sim import SimulatedMachine
 from tests.support.stacks import descendants_of, stacks_of
 from tests.support.waits import WAIT_S_MAX
@@ -41,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Whoever starts the tests in the background of a script leaves Ctrl-C ignored, and programs would
     inherit that: here it means what it means at a terminal."""
+    is_worker = hasattr(config, "workerinput")
+    missing = None if is_worker else what_is_missing(this_machine())
+    if missing is not None:
+        pytest.exit(missing, returncode=pytest.ExitCode.USAGE_ERROR)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if real_device_name() is None:
