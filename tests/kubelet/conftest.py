@@ -15,9 +15,9 @@ import pytest
 
 from jupyter_gpushare.kubelet.plugin import Plugin, PluginOptions
 from tests.kubelet.fake_kubelet import FakeKubelet
+from tests.support.waits import WAIT_S_MAX
 
 SEATS = 4
-WAIT_S_MAX = 120.0
 
 
 class Node:

@@ -10,9 +10,10 @@ import time
 import pytest
 
 from jupyter_gpushare.kubelet.metrics import Figures, rendered
-from tests.kubelet.conftest import SEATS, WAIT_S_MAX, Node
+from tests.kubelet.conftest import SEATS, Node
 from tests.kubelet.test_pods import allocatable, kubelet, listed
 from tests.support.ports import free_port
+from tests.support.waits import WAIT_S_MAX
 
 
 def asked(port: int, path: str = "/metrics") -> tuple[int, str]:

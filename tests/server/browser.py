@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jupyter_gpushare.server.relay import CHANGED_SCHEMA, Relay
-
-NEWS_S_MAX = 120.0
+from tests.support.waits import WAIT_S_MAX
 
 State = dict[str, Any]
 
@@ -31,5 +30,5 @@ class Browser:
         """The last state, once it is as it should be."""
         while not (self.states and holds(self.states[-1])):
             self._news.clear()
-            await asyncio.wait_for(self._news.wait(), NEWS_S_MAX)
+            await asyncio.wait_for(self._news.wait(), WAIT_S_MAX)
         return self.states[-1]

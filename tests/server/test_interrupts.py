@@ -12,7 +12,6 @@ import pytest
 from jupyter_gpushare.protocol.messages import RequestWithdrawn, TurnRequested, WaitCancelled
 from tests.kernel.test_interrupts import LONG, ONE_LINE, c_program
 from tests.server.test_kernels import (
-    START_S_MAX,
     Start,
     process_of,
     start,
@@ -24,6 +23,7 @@ from tests.support.hook_client import ScriptedClient
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import WAIT_S_MAX
 
 __all__ = ["c_program", "start"]
 
@@ -121,20 +121,20 @@ async def test_a_message_ends_a_wait_that_holds_the_lock(
     for kernel_id in ids:
         client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
         client.start_channels()
-        await client.wait_for_ready(timeout=START_S_MAX)
-        await client.execute_interactive(gpu_cells.setup(), timeout=START_S_MAX)
+        await client.wait_for_ready(timeout=WAIT_S_MAX)
+        await client.execute_interactive(gpu_cells.setup(), timeout=WAIT_S_MAX)
         clients.append(client)
     holder, waiter = clients
-    await waiter.execute_interactive(c_program, timeout=START_S_MAX)
+    await waiter.execute_interactive(c_program, timeout=WAIT_S_MAX)
     holder.execute(LONG)
     await within(lambda: scheduler.status()["devices"][0]["holders"])
     waiter.execute("launch(spin, 1000, 1)")
     await within(lambda: scheduler.status()["devices"][0]["queue"])
     await ways["REST"](ids[1])
-    reply = (await waiter.get_shell_msg(timeout=START_S_MAX))["content"]
+    reply = (await waiter.get_shell_msg(timeout=WAIT_S_MAX))["content"]
     assert (reply["ename"], reply["traceback"]) == ("KeyboardInterrupt", ONE_LINE)
     await within(lambda: not scheduler.status()["devices"][0]["queue"])
     await ways["REST"](ids[0])
-    await holder.get_shell_msg(timeout=START_S_MAX)
+    await holder.get_shell_msg(timeout=WAIT_S_MAX)
     for client in clients:
         client.stop_channels()

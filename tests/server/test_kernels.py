@@ -26,9 +26,9 @@ from tests.server.browser import Browser
 from tests.support import gpu_cells
 from tests.support.hook_client import ScriptedClient
 from tests.support.scheduler_process import LOOK_EVERY_S, SchedulerUnderTest
+from tests.support.waits import WAIT_S_MAX
 
 OTHER_LANGUAGE = Path(__file__).with_name("other_language_kernel.py")
-START_S_MAX = 180.0
 
 Start = Callable[..., Awaitable[str]]
 
@@ -267,11 +267,11 @@ async def test_cells_of_other_languages_give_their_turn_back(
     kernel_id = await start("other.ipynb", "other")
     client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
     client.start_channels()
-    await client.wait_for_ready(timeout=START_S_MAX)
+    await client.wait_for_ready(timeout=WAIT_S_MAX)
     with process_of(jp_serverapp, kernel_id, scheduler) as mine, scheduler.joined("other") as other:
         done = tmp_path / "done"
         cell = client.execute(str(done))
-        while (message := await client.get_iopub_msg(timeout=START_S_MAX))["parent_header"].get(
+        while (message := await client.get_iopub_msg(timeout=WAIT_S_MAX))["parent_header"].get(
             "msg_id"
         ) != cell or message["msg_type"] != "execute_input":
             pass
@@ -280,7 +280,7 @@ async def test_cells_of_other_languages_give_their_turn_back(
         scheduler.eventually(lambda s: s["devices"][0]["queue"])
         assert not mine.heard(TurnRecalled)
         done.touch()
-        await client.get_shell_msg(timeout=START_S_MAX)
+        await client.get_shell_msg(timeout=WAIT_S_MAX)
         recall = await within(lambda: mine.heard(TurnRecalled, within_s=0.01) and mine.received)
         (cause,) = [m.cause for m in recall if isinstance(m, TurnRecalled)]
         assert cause == "others wait, and the cell has ended"
@@ -299,7 +299,7 @@ async def test_the_cells_of_a_kernel_that_waits_are_told(
     kernel_id = await start()
     client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
     client.start_channels()
-    await client.wait_for_ready(timeout=START_S_MAX)
+    await client.wait_for_ready(timeout=WAIT_S_MAX)
     with scheduler.joined("other") as other:
         other.take_turn()
         with process_of(jp_serverapp, kernel_id, scheduler) as mine:
@@ -315,7 +315,7 @@ async def test_the_cells_of_a_kernel_that_waits_are_told(
 async def within(holds: Callable[[], Any]) -> Any:
     """Ask again and again, and let the server work meanwhile."""
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + START_S_MAX
+    until_s = loop.time() + WAIT_S_MAX
     while not (found := holds()):
         assert loop.time() < until_s, "it never came true"
         await asyncio.sleep(LOOK_EVERY_S)

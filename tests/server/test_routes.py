@@ -16,6 +16,7 @@ from jupyter_gpushare.server.handlers import HANDLERS, status_of
 from jupyter_gpushare.server.relay import NotAbleTo, NotHere, NotShared
 from tests.server.browser import Browser
 from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.waits import WAIT_S_MAX
 
 KERNEL_ID = "12345678-1234-1234-1234-123456789abc"
 PATHS = {
@@ -151,7 +152,7 @@ def test_whose_fault_an_error_is(error: Exception, status: int) -> None:
 
 async def test_a_state_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
     """The state is answered all the same, and says what is wrong and what to do."""
-    await extension.link.decided(120)
+    await extension.link.decided(WAIT_S_MAX)
     answer = json.loads((await jp_fetch("gpushare", "api", "state")).body)
     assert (answer["version"], answer["scheduler"], answer["user"]) == (1, "down", "alice")
     assert "Start one with" in answer["message"]
@@ -197,7 +198,7 @@ async def test_the_timeline_has_turns(
 
 async def test_the_timeline_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
     """It is empty: the state says what is wrong."""
-    await extension.link.decided(120)
+    await extension.link.decided(WAIT_S_MAX)
     assert (await timeline(jp_fetch))["devices"] == []
 
 

@@ -15,9 +15,10 @@ import pytest
 from jupyter_gpushare.server import trimming
 from jupyter_gpushare.server.trimming import ANSWER, REQUEST, failed, outcome
 from tests.server.browser import Browser
-from tests.server.test_kernels import START_S_MAX, Start, act, process_of, start, write_kernelspec
+from tests.server.test_kernels import Start, act, process_of, start, write_kernelspec
 from tests.support import gpu_cells
 from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.waits import WAIT_S_MAX
 
 __all__ = ["start"]
 
@@ -38,12 +39,12 @@ gpushare_bootstrap.trim_now = trim_now
 async def connected(server: Any, kernel_id: str) -> Any:
     client = server.kernel_manager.get_kernel(kernel_id).client()
     client.start_channels()
-    await client.wait_for_ready(timeout=START_S_MAX)
+    await client.wait_for_ready(timeout=WAIT_S_MAX)
     return client
 
 
 async def run(client: Any, code: str) -> None:
-    await client.execute_interactive(code, timeout=START_S_MAX)
+    await client.execute_interactive(code, timeout=WAIT_S_MAX)
 
 
 def answers(told: object, first: str = "pass") -> str:
