@@ -46,7 +46,11 @@ class Image:
         command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", script, "sh"]
         env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(self.folder), **extra}
         return subprocess.run(
-            [*command, *map(str, words)], env=env, capture_output=True, text=True, timeout=WAIT_S_MAX
+            [*command, *map(str, words)],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S_MAX,
         )
 
     @property

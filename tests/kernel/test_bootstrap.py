@@ -72,8 +72,8 @@ def test_overlapping_cells_end_with_the_last(kernel: Kernel, heard: Recording) -
     subshell = kernel.control("create_subshell_request")["subshell_id"]
     kernel.run("import threading\ngo, there = threading.Event(), threading.Event()").ok()
     before = len(heard.of(kernel.pid))
-    held = kernel.submit("there.set(); go.wait(600)", subshell_id=subshell)
-    kernel.run("there.wait(600)").ok()
+    held = kernel.submit("there.set(); go.wait()", subshell_id=subshell)
+    kernel.run("there.wait()").ok()
     assert heard.of(kernel.pid)[before:] == ["began"]
     kernel.run("go.set()").ok()
     kernel.wait(held).ok()
@@ -82,13 +82,31 @@ def test_overlapping_cells_end_with_the_last(kernel: Kernel, heard: Recording) -
     kernel.control("delete_subshell_request", {"subshell_id": subshell})
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "Scripts and notebooks that a cell runs with `%run`, silent executions, subshells and several "
+    "cells at once are reported rightly",
+)
+def test_a_script_run_in_a_cell_is_part_of_it(
+    kernel: Kernel, heard: Recording, tmp_path: Path
+) -> None:
+    """%run of a script, and of a notebook, whose cells are cells in a cell."""
+    (tmp_path / "script.py").write_text("print('script')")
+    cell = '{"cell_type": "code", "metadata": {}, "outputs": [], "source": ["print(\'cell\')"]}'
+    (tmp_path / "inner.ipynb").write_text(
+        f'{{"cells": [{cell}, {cell}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 4}}'
+    )
+    assert kernel.run(f"%run {tmp_path}/script.py").ok().text == "script\n"
+    assert heard.of(kernel.pid) == BEGAN_ENDED
+    assert kernel.run(f"%run {tmp_path}/inner.ipynb").ok().text == "cell\ncell\n"
+    assert heard.of(kernel.pid) == 2 * BEGAN_ENDED
+
+
 @pytest.mark.promise("The bootstrap reports begin and end...")
 def test_an_interrupted_cell_ends(kernel: Kernel, heard: Recording) -> None:
     """KeyboardInterrupt in a cell is reported as its end."""
     # Many short sleeps: the system may hand the signal to another thread than the one that sleeps.
-    cell = kernel.submit(
-        "import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.1)"
-    )
+    cell = kernel.submit("import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.1)")
     await_printed(kernel, cell)
     kernel.interrupt()
     assert kernel.wait(cell).ename == "KeyboardInterrupt"
@@ -348,8 +366,7 @@ def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
 def test_an_async_cell_without_a_wait_is_interrupted_as_ever(kernel: Kernel) -> None:
     """Our handler gives way to ipykernel's when no wait was cancelled."""
     cell = kernel.submit(
-        "import asyncio\nprint('up', flush=True)\n"
-        "while True:\n    await asyncio.sleep(0.1)"
+        "import asyncio\nprint('up', flush=True)\nwhile True:\n    await asyncio.sleep(0.1)"
     )
     await_printed(kernel, cell)
     kernel.interrupt()

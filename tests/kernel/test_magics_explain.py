@@ -229,9 +229,7 @@ def pair(lasting: SharedGpu) -> tuple[Kernel, Kernel]:
 
 @pytest.mark.promise("`%gpushare explain` tells why the last cell...")
 @pytest.mark.promise("`%gpushare explain` says in a sentence...")
-def test_a_kernel_explains_its_last_cell(
-    lasting: SharedGpu, pair: tuple[Kernel, Kernel]
-) -> None:
+def test_a_kernel_explains_its_last_cell(lasting: SharedGpu, pair: tuple[Kernel, Kernel]) -> None:
     """First nothing has waited; then a cell waits for another kernel's, which is told by name."""
     alice, bob = pair
     alice.run(f"%gpushare hold 5m\n{gpu_cells.spin(1)}").ok()

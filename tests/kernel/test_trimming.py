@@ -22,12 +22,14 @@ __all__ = ["crowded", "torch"]
 KEPT = 256 * MIB
 """What WORKS leaves in the cache."""
 FREES = """
-for block in getattr(globals().get("torch"), "cuda", None) and [*Cuda.cached, *Cuda.used] or []:
-    gpu.free(block)
+if "Cuda" in globals():
+    for block in Cuda.cached + Cuda.used:
+        gpu.free(block)
 import gpushare_bootstrap
-gpushare_bootstrap._magics().CACHES.__init__(gpushare_bootstrap._magics().CACHES._hook)
+caches = gpushare_bootstrap._magics().CACHES
+caches.__init__(caches._hook)
 """
-"""What an earlier test has left."""
+"""What an earlier test has left, and what is counted of it."""
 GRAPH = "type(torch.cuda).is_current_stream_capturing = lambda self: {}"
 
 OWN_CONTEXT = """

@@ -15,7 +15,6 @@ from tests.kubelet.conftest import SEATS, Node
 from tests.support.waits import WAIT_S_MAX
 
 
-
 def command(node: Node, *flags: str) -> list[str]:
     return [
         *(sys.executable, "-m", "jupyter_gpushare.cli.main", "kubelet-plugin", *flags),
