@@ -24,9 +24,9 @@ from tests.hub.visitor import Visitor
 from tests.reports.rows import BOOT, a_device, a_report, a_tenant
 from tests.support.paths import ROOT
 from tests.support.ports import free_ports
+from tests.support.waits import WAIT_S_MAX
 
 PREFIX = "/services/gpushare-view/"
-WAIT_S = 60
 VIEW_LINES = """
 from pathlib import Path
 
@@ -50,7 +50,7 @@ class HubWithView:
     def script(self, route: str, token: str | None) -> requests.Response:
         headers = {} if token is None else {"Authorization": f"token {token}"}
         return requests.get(
-            f"{self.url}{route}", headers=headers, timeout=WAIT_S, allow_redirects=False
+            f"{self.url}{route}", headers=headers, timeout=WAIT_S_MAX, allow_redirects=False
         )
 
     def node(self, token: str) -> websocket.WebSocket:
@@ -59,7 +59,7 @@ class HubWithView:
         return websocket.create_connection(
             url,
             header=[f"Authorization: Bearer {token}"],
-            timeout=WAIT_S,
+            timeout=WAIT_S_MAX,
             suppress_origin=True,
         )
 
@@ -230,7 +230,7 @@ def test_a_view_that_runs_elsewhere(start_hub: Callable[..., HubOnAMachine]) -> 
         assert hub.tenants(visitor(home, "root").new_token()) == set()
     finally:
         view.terminate()
-        assert view.wait(WAIT_S) == 0
+        assert view.wait(WAIT_S_MAX) == 0
 
 
 @pytest.mark.promise("view", "The hub restarts, and the view and its nodes find each other again")

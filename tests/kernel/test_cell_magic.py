@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
-
-Start = Callable[..., Kernel]
-Env = dict[str, str]
 
 RUNS_AS = "print(shim._magics().verbs.class_now())"
 PUT_BACK = pytest.mark.promise(
@@ -174,14 +169,6 @@ def test_a_hold_before_the_first_use(lasting: SharedGpu) -> None:
         left_s = int(state_of(kernel).split()[-1])
         assert (200 < left_s <= 300) if said else left_s == 0
         kernel.stop()
-
-
-def test_a_kernel_that_does_not_share_says_why(start_kernel: Start, stub_env: Env) -> None:
-    """One line, and the cell runs."""
-    kernel = start_kernel({**stub_env, "GPUSHARE_DISABLE": "1"})
-    text = kernel.run("%%gpushare --class batch\nprint('ran')").ok().text
-    assert text.splitlines()[0].startswith("GPU sharing is switched off here")
-    assert text.splitlines()[-1] == "ran"
 
 
 @pytest.mark.promise("Bad arguments of the magic get one...")

@@ -14,6 +14,7 @@ from jupyter_gpushare.kernel.console import WaitLine, is_console, wait_line
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
+from tests.support.waits import WAIT_S_MAX
 
 LINE = pytest.mark.promise(
     "jupyter",
@@ -126,7 +127,7 @@ def test_words_that_nobody_knows_end_the_line_alone() -> None:
     """No traceback comes into the terminal, and nothing stays there."""
     terminal = Terminal()
     line = WaitLine(Odd(), "t", terminal)  # type: ignore[arg-type]
-    line.thread.join(180)
+    line.thread.join(WAIT_S_MAX)
     line.show()
     assert not line.thread.is_alive() and terminal.text == ""
 
