@@ -22,7 +22,9 @@ FIRST_SEED = 2000
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.faults", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="no run begins later (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="no run begins later (%(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first (%(default)s)")
     options = parser.parse_args()
     began_s, did, faults, runs = time.monotonic(), Counter[str](), 0, 0

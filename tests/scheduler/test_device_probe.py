@@ -15,8 +15,7 @@ from jupyter_gpushare.scheduler.devices import probe as device_probe
 from jupyter_gpushare.scheduler.devices.nvml import DeviceReading, NvmlMissing
 from jupyter_gpushare.scheduler.devices.probe import DeviceProbe
 from jupyter_gpushare.scheduler.devices.visible import EVERYTHING, DeviceName, asked_for, visible
-
-WAIT_S_MAX = 60.0
+from tests.support.waits import HANG_S
 
 
 def reading(number: int, used: int = 0) -> DeviceReading:
@@ -36,7 +35,7 @@ class ScriptedNvml:
 
     def read(self) -> list[DeviceReading]:
         self.asked += 1
-        self.may_answer.wait(WAIT_S_MAX)
+        self.may_answer.wait(HANG_S)
         now = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
         if isinstance(now, Exception):
             raise now
@@ -63,7 +62,7 @@ class Inbox:
                 if wanted(event):
                     return event
             self._news.clear()
-            await asyncio.wait_for(self._news.wait(), WAIT_S_MAX)
+            await asyncio.wait_for(self._news.wait(), HANG_S)
 
 
 def probe_of(
@@ -274,6 +273,7 @@ def test_an_nvml_that_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a driver is loaded after the scheduler, the next client finds it; it is not looked for
     at each client."""
     nvml, asked = ScriptedNvml([reading(0)]), 0
+    monkeypatch.setattr(device_probe, "TRY_AGAIN_S", 3600.0)
 
     def opened() -> ScriptedNvml:
         nonlocal asked
