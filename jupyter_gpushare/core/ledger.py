@@ -436,7 +436,7 @@ class DeviceMemory:
     """Samples in a row between which nobody's memory changed, and what was foreign by them."""
     _resident_least: int = 0  # since the last sample
     _resident_most: int = 0
-    _charged_most: int = 0
+    _explained_most: int = 0  # charged or kept, likewise
 
     @property
     def somebody_is_short(self) -> bool:
@@ -452,7 +452,7 @@ class DeviceMemory:
         if not self.is_measured:
             self._resident_least = self.bytes_resident
         self.note()
-        least = max(0, bytes_used - self._charged_most - self.totals.bytes_kept)
+        least = max(0, bytes_used - self._explained_most)
         most = max(0, bytes_used - self._resident_least)
         before = self.bytes_foreign + self.bytes_ghost
         self.bytes_foreign = max(least, min(self.bytes_foreign, most))
@@ -477,7 +477,7 @@ class DeviceMemory:
         if self.bytes_foreign + self.bytes_ghost < before:
             self.releases += 1
         self._resident_least = self._resident_most = self.bytes_resident
-        self._charged_most = self.bytes_charged
+        self._explained_most = self.bytes_charged + self.totals.bytes_kept
 
     @property
     def is_certain(self) -> bool:
@@ -499,7 +499,8 @@ class DeviceMemory:
         resident = self.bytes_resident
         self._resident_least = min(self._resident_least, resident)
         self._resident_most = max(self._resident_most, resident)
-        self._charged_most = max(self._charged_most, self.bytes_charged)
+        explained = self.bytes_charged + self.totals.bytes_kept
+        self._explained_most = max(self._explained_most, explained)
 
     def open(self, client: ClientId, tenant: TenantId, last_use_s: Seconds = 0.0) -> Share:
         """A client begins with nothing, and may have nothing."""

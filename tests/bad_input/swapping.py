@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from tests.support.memory_tenants import (
 )
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import MIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 DEVICE = 64 * MIB
 CONTEXT = MIB // 4
@@ -32,7 +32,6 @@ SLOW_BYTES_PER_S = 150_000_000
 MAPPED_UNIT = 2 * MIB
 FIRST_FURTHER_SLOT = 100
 """From here on lie the further pieces of what a tenant holds."""
-COMES_TRUE_S_MAX = 60.0
 SETTINGS = (
     f"--GPUShareScheduler.device_reserve_bytes={RESERVE}",
     "--GPUShareScheduler.probe_period_s=0.1",
@@ -188,10 +187,7 @@ class SmallDevice:
 
 
 def comes_true(holds: Callable[[], object], what: str) -> None:
-    until_s = time.monotonic() + COMES_TRUE_S_MAX
-    while not holds():
-        assert time.monotonic() < until_s, f"it never came true: {what}"
-        time.sleep(0.005)
+    wait_until(holds, what, look_every_s=0.005)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu, wait_until
 from tests.support.other_user import OTHER_UID, as_other_user, let_others_in
 from tests.support.tenant_programs import TenantPrograms
 
@@ -23,7 +23,7 @@ ANOTHER_ME = "#include <unistd.h>\nuid_t geteuid(void) { return 4242; }\n"
 
 def told(program: GpuProcess) -> str:
     """What the user reads, as soon as there is something: one line of two sentences."""
-    await_that(lambda: program.errors() != "", "the user is told", 10)
+    wait_until(lambda: program.errors() != "", "the user is told", 10)
     errors = program.errors()
     assert errors.startswith("gpushare: ") and errors.count("\n") == 1, errors
     return errors

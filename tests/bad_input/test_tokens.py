@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu, wait_until
 from tests.support import gpu_cells
 from tests.support.tenant_programs import TenantPrograms
 
@@ -51,7 +51,7 @@ def test_a_kernel_whose_tenant_was_removed_says_so_in_the_notebook(
     shared.scheduler.client.change_settings({"reconnect_s": 1})
     shared.scheduler.client.remove_tenant(kernel.tenant_id)
     cell = kernel.submit(gpu_cells.spin(1))
-    await_that(lambda: "gpushare: " in kernel.stderr_of(cell), "the notebook is told", 10)
+    wait_until(lambda: "gpushare: " in kernel.stderr_of(cell), "the notebook is told", 10)
     told = kernel.stderr_of(cell)
     assert not kernel.done(cell)
     assert "was shut down. Start it again to use the GPU." in told

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu, wait_until
 from tests.support.tenant_programs import TenantPrograms
 
 Bystanders = Callable[[], None]
@@ -70,7 +70,7 @@ def between(shared: SharedGpu, tmp_path: Path) -> Iterator[OtherVersion]:
 
 def told(program: GpuProcess) -> str:
     """What the user reads, as soon as there is something."""
-    await_that(lambda: program.errors() != "", "the user is told", 10)
+    wait_until(lambda: program.errors() != "", "the user is told", 10)
     return program.errors()
 
 

@@ -56,7 +56,7 @@ def test_an_administrator_reads_everything(browser: Browser) -> None:
             for kernel in (ann, bob):
                 kernel.run(gpu_cells.setup()).ok()
             ann.submit(gpu_cells.spin_until_interrupted(20))
-            hub.await_that(lambda: holders(hub) == ["anns.ipynb"], "ann has the GPU")
+            hub.wait_until(lambda: holders(hub) == ["anns.ipynb"], "ann has the GPU")
             bob.submit(gpu_cells.spin(20))
             panel = opened_panel(browser, hub)
             panel.holder.filter(has_text="anns.ipynb").filter(has_text="ann").wait_for()

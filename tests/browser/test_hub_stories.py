@@ -230,7 +230,7 @@ def test_a_scheduler_that_comes_back(hub: RunningHub, desks: tuple[Desk, Desk]) 
     _, bob = desks
     with killed_scheduler(hub) as pid:
         bob.panel.notices.first.wait_for()
-    hub.await_that(lambda: hub.scheduler_pid() not in (None, pid), "it is back")
+    hub.wait_until(lambda: hub.scheduler_pid() not in (None, pid), "it is back")
     bob.panel.notices.first.wait_for(state="detached")
     bob.panel.devices.first.wait_for()
     bob.run(0)

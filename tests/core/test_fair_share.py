@@ -498,7 +498,7 @@ def lag_is_bounded(
 
 
 @LAG
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(owners=owners_who_begin(0.0, 0.0, 3.0, 25.0), quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
 def test_nobody_lags_far_behind(owners: list[tuple[float, int, float]], quantum_s: float) -> None:
     """Loops that never end, and that begin at different times."""

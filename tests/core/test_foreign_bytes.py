@@ -121,6 +121,20 @@ def test_what_the_driver_keeps_of_parked_memory_is_not_foreign() -> None:
 
 
 @pytest.mark.promise("Device memory that the driver keeps of parked...")
+def test_a_sample_from_before_kept_memory_comes_back_shows_nothing_foreign() -> None:
+    """The device was looked at while the driver kept pages beside memory of another client; by the
+    time the sample arrives, that has left and the pages are their owner's again."""
+    memory, (alice, bob) = memory_of(8, 16)
+    kept_by_driver(memory, alice, 16 * GIB, 16 * GIB)
+    memory.measured(CONTEXTS + 32 * GIB, 4.0)
+    assert memory.bytes_foreign == CONTEXTS
+    report(memory, bob, 0)
+    report(memory, alice, 16 * GIB)
+    memory.measured(CONTEXTS + 32 * GIB, 4.1)
+    assert memory.bytes_foreign == CONTEXTS
+
+
+@pytest.mark.promise("Device memory that the driver keeps of parked...")
 def test_foreign_bytes_grow_beside_what_is_kept() -> None:
     """Beyond what may be kept they are seen."""
     memory, (alice,) = memory_of(16)

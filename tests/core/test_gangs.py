@@ -147,7 +147,7 @@ EVERYTHING = {
 
 
 @SERVED
-@settings(max_examples=10, phases=PHASES)
+@settings(max_examples=6, phases=PHASES)
 @given(**EVERYTHING)  # type: ignore[arg-type]
 def test_everybody_is_served(**world: object) -> None:
     """Random gangs over two to eight devices, which are paused and lost; members come and go."""

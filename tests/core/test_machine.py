@@ -663,7 +663,7 @@ WORLD_TIMEOUT = pytest.mark.timeout(1800)
 """Enough for a slow machine, and for the five minutes in which Hypothesis makes a failing example
 small: a test that is ended before that does not say why it failed."""
 
-World.TestCase.settings = settings(max_examples=30, stateful_step_count=50)
+World.TestCase.settings = settings(max_examples=15, stateful_step_count=50)
 TestWorld = World.TestCase
 TestWorld.pytestmark = [
     WORLD_TIMEOUT,

@@ -377,7 +377,7 @@ class CopyWorld(MemoryWorld):
             self.take_turns(each, Lines.FAST)
 
 
-MemoryWorld.TestCase.settings = settings(max_examples=15, stateful_step_count=50)
+MemoryWorld.TestCase.settings = settings(max_examples=6, stateful_step_count=50)
 TestMemoryWorld = MemoryWorld.TestCase
 TestMemoryWorld.pytestmark = [
     WORLD_TIMEOUT,
@@ -394,7 +394,7 @@ TestMemoryWorld.pytestmark = [
 ]
 TestMemoryWorld.__doc__ = "Whatever happens, memory is never given twice, and everybody is served."
 
-CopyWorld.TestCase.settings = settings(max_examples=15, stateful_step_count=30)
+CopyWorld.TestCase.settings = settings(max_examples=6, stateful_step_count=30)
 TestCopyWorld = CopyWorld.TestCase
 TestCopyWorld.pytestmark = [
     WORLD_TIMEOUT,

@@ -68,7 +68,7 @@ class MemoryWorldFollowed(MemoryWorld):
         self.moves.follow(self.scheduler, self.scheduler.snapshot(self.now_s))
 
 
-MemoryWorldFollowed.TestCase.settings = settings(max_examples=10, stateful_step_count=50)
+MemoryWorldFollowed.TestCase.settings = settings(max_examples=5, stateful_step_count=50)
 TestMemoryWorldFollowed = MemoryWorldFollowed.TestCase
 TestMemoryWorldFollowed.pytestmark = [WORLD_TIMEOUT]
 TestMemoryWorldFollowed.__doc__ = "They also tell whose memory has still to come back."

@@ -204,7 +204,7 @@ def work_of_the_mix(tenants: int, devices: int) -> float:
 @pytest.mark.parametrize(
     ("few", "many"),
     [
-        pytest.param((40, 4), (640, 4), id="node"),
+        pytest.param((20, 4), (320, 4), id="node"),
         pytest.param((50, 2), (800, 32), id="fleet", marks=pytest.mark.full),
     ],
 )

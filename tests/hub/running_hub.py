@@ -139,7 +139,7 @@ class RunningHub:
                 stderr=log,
                 start_new_session=True,
             )
-        self.await_that(self._is_ready, "the hub and its scheduler answer")
+        self.wait_until(self._is_ready, "the hub and its scheduler answer")
         return self
 
     def _command(self, config: Path) -> list[str]:
@@ -171,7 +171,7 @@ class RunningHub:
         self._our_lines = ""
         self._shares = False
 
-    def await_that(self, holds: Callable[[], bool], what: str) -> None:
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
         until_s = time.monotonic() + WAIT_S_MAX
         while not holds():
             if time.monotonic() > until_s:

@@ -97,7 +97,7 @@ def hub(start_hub: Callable[..., HubOnAMachine]) -> HubWithView:
     def answers() -> bool:
         return found.script("api/v1/nodes", None).status_code == 403
 
-    home.hub.await_that(answers, "the view answers")
+    home.hub.wait_until(answers, "the view answers")
     return found
 
 
@@ -188,7 +188,7 @@ def test_the_hubs_own_scheduler_reports(hub: HubWithView) -> None:
         answer = hub.script(route, token)
         return answer.status_code == 200 and len(answer.json()["devices"]) == 1
 
-    hub.home.hub.await_that(is_there, "the scheduler has reported")
+    hub.home.hub.wait_until(is_there, "the scheduler has reported")
     found = hub.script(route, token).json()
     (device,) = hub.home.hub.scheduler.status()["devices"]
     assert list(found["devices"]) == [device["id"]]
@@ -221,7 +221,7 @@ def test_a_view_that_runs_elsewhere(start_hub: Callable[..., HubOnAMachine]) -> 
         env={**kept, **values},
     )
     try:
-        home.hub.await_that(lambda: hub.script("api/v1/nodes", None).status_code == 403, "it is up")
+        home.hub.wait_until(lambda: hub.script("api/v1/nodes", None).status_code == 403, "it is up")
         hub.node(node_token).close()
         alice = visitor(home, "alice")
         assert alice.visit(PREFIX).history
@@ -246,5 +246,5 @@ def test_the_hub_restarts(hub: HubWithView) -> None:
         names = [each["name"] for each in answer.json()["nodes"]] if answer.ok else []
         return own_name() in names
 
-    hub.home.hub.await_that(is_back, "the scheduler reports again")
+    hub.home.hub.wait_until(is_back, "the scheduler reports again")
     assert (hub.view_dir / TOKENS_FILE).read_text() == token_file

@@ -198,13 +198,13 @@ class SharedGpu:
         return [w["name"] for d in self.scheduler.status()["devices"] for w in d["queue"]]
 
     def await_holder(self, name: str) -> None:
-        await_that(lambda: name in self.holders(), f"{name} holds the device")
+        wait_until(lambda: name in self.holders(), f"{name} holds the device")
 
     def await_waiter(self, name: str) -> None:
-        await_that(lambda: name in self.waiters(), f"{name} waits for the device")
+        wait_until(lambda: name in self.waiters(), f"{name} waits for the device")
 
 
-def await_that(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Ask again and again; each question is a round trip to another process."""
     wait_until(condition, what)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.kernel.environment import SHIM_DIR, SHIM_MODULE
-from tests.kernel.conftest import Recording, await_printed, await_that
+from tests.kernel.conftest import Recording, await_printed, wait_until
 from tests.support.kernels import Kernel
 
 Start = Callable[..., Kernel]
@@ -160,7 +160,7 @@ def test_a_cancelled_wait_ends_the_cell_with_keyboard_interrupt(
     next cell runs."""
     kernel.run(WAITS).ok()
     cell = kernel.submit(code)
-    await_that(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     assert not kernel.done(cell)
     kernel.interrupt()
     heard.cancel()
@@ -181,7 +181,7 @@ def test_a_cell_that_waits_for_its_thread_says_where(kernel: Kernel, heard: Reco
         "    thread.join()\n"
         "work()"
     )
-    await_that(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     kernel.interrupt()
     reply = kernel.wait(cell)
     heard.cancel()
@@ -240,7 +240,7 @@ def test_a_cancellation_without_a_signal(
     """The error of the cancelled call is not what ends the cell; any other is."""
     kernel.run(WAITS).ok()
     cell = kernel.submit(code)
-    await_that(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     heard.cancel()
     reply = kernel.wait(cell)
     assert reply.ename == ename
@@ -252,7 +252,7 @@ def test_code_that_catches_the_error_goes_on(kernel: Kernel, heard: Recording) -
     """Without a signal the exception is the code's own."""
     kernel.run(WAITS).ok()
     cell = kernel.submit("try:\n    raises()\nexcept RuntimeError:\n    caught = 42\ncaught")
-    await_that(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     heard.cancel()
     assert kernel.wait(cell).ok().text == "42"
 
@@ -295,7 +295,7 @@ def test_a_signal_after_the_cancellation_leaves_the_reply_alone(
         f"owner.{name} = late"
     ).ok()
     cell = kernel.submit(code)
-    await_that(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     heard.cancel()
     reply = kernel.wait(cell)
     assert (reply.ename, reply.printed.errors) == ("KeyboardInterrupt", ONE_LINE)
@@ -321,7 +321,7 @@ def test_an_interrupt_after_a_cell_that_succeeds_is_nobody_elses(
     kernel.run(f"{WAITS}\nfrom asyncio import sleep").ok()
     expressions = {"own": "__import__('signal').raise_signal(2)"}
     cell = kernel.submit("raises()" if silent else code, user_expressions=expressions)
-    await_that(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     heard.cancel()
     reply = kernel.wait(cell)
     if silent:
@@ -355,7 +355,7 @@ def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
         "    gated_call()\n"
         "await asyncio.ensure_future(inner())\n"
     )
-    await_that(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     assert not kernel.done(cell)
     kernel.interrupt()
     heard.cancel()

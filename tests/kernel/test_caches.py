@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_gpushare.kernel.magics import caches, gpushare
 from jupyter_gpushare.kernel.magics.caches import LEAST_BYTES, Caches, short_devices
-from tests.kernel.conftest import Recording, SharedGpu, await_that
+from tests.kernel.conftest import Recording, SharedGpu, wait_until
 from tests.kernel.test_magics_memory import bytes_of, crowded
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
@@ -307,19 +307,19 @@ def test_what_is_given_back_makes_room_for_others(crowded: SharedGpu) -> None:
     alice.run(FRAMEWORK).ok()
     assert "trim is off" in alice.run("%gpushare trim off").ok().text
     alice.run(WORKS).ok()
-    await_that(lambda: bytes_of(crowded, "bob.ipynb", "parked") > 0, "his memory is parked")
+    wait_until(lambda: bytes_of(crowded, "bob.ipynb", "parked") > 0, "his memory is parked")
     assert alice.run("len(emptied)").ok().text == "0"
     bob.run(gpu_cells.spin(1)).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her cache moved instead")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her cache moved instead")
     assert "trim is on" in alice.run("%gpushare trim on").ok().text
-    await_that(lambda: has_given_back(alice), "her cache is given back")
+    wait_until(lambda: has_given_back(alice), "her cache is given back")
     told = alice.run("%gpushare trim").ok().text
     assert "256 MiB of caches were given back so far (PyTorch 256 MiB)." in told
     assert "256 MiB of caches were given back" in alice.run("%gpushare").ok().text
     bob.run(gpu_cells.spin(1)).ok()
-    await_that(lambda: bytes_of(crowded, "bob.ipynb", "parked") == 0, "his memory is back")
+    wait_until(lambda: bytes_of(crowded, "bob.ipynb", "parked") == 0, "his memory is back")
     alice.run(CHECKS).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") == 0, "hers is too")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") == 0, "hers is too")
     mistake = alice.run("%gpushare trim now").ok().text
     assert mistake.startswith("%gpushare: 'now' is neither `on` nor `off`.\nusage:")
 

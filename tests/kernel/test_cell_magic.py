@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu, wait_until
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 
@@ -138,7 +138,7 @@ def test_a_hold_keeps_the_gpu_while_the_cell_runs(lasting: SharedGpu, user: Kern
     """The cell has the turn by hand, for as long as is allowed; its end gives it back."""
     text = user.run(f"%%gpushare --hold\n{gpu_cells.spin(1)}\n%gpushare").ok().text
     assert "reserved until" in text
-    await_that(lambda: lasting.holders() == [], "the turn is given back")
+    wait_until(lambda: lasting.holders() == [], "the turn is given back")
     assert state_of(user) == "interactive none 0"
 
 

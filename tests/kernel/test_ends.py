@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_printed, await_that
+from tests.kernel.conftest import SharedGpu, await_printed, wait_until
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.scheduler_process import running_scheduler
@@ -52,7 +52,7 @@ def begin_to_wait(gpu: SharedGpu, kernel: Kernel) -> str:
 
 
 def gone(gpu: SharedGpu, name: str) -> None:
-    await_that(lambda: gpu.tenant(name) is None, f"{name} is forgotten")
+    wait_until(lambda: gpu.tenant(name) is None, f"{name} is forgotten")
 
 
 @pytest.mark.full

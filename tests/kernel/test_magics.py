@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpushare.kernel.environment import without_gpushare
 from jupyter_gpushare.kernel.magics import scheduler_status
-from tests.kernel.conftest import Recording, SharedGpu, await_that
+from tests.kernel.conftest import Recording, SharedGpu, wait_until
 from tests.kernel.stub_scheduler import StubScheduler
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
@@ -27,10 +27,10 @@ def pair(lasting: SharedGpu) -> tuple[Kernel, Kernel]:
 @pytest.fixture
 def alice(pair: tuple[Kernel, Kernel], settings_as_new: SharedGpu) -> Iterator[Kernel]:
     """Without a turn before and after the test."""
-    await_that(lambda: settings_as_new.holders() == [], "nobody has a turn")
+    wait_until(lambda: settings_as_new.holders() == [], "nobody has a turn")
     yield pair[0]
     pair[0].run("%gpushare release").ok()
-    await_that(lambda: settings_as_new.holders() == [], "the turns are given back")
+    wait_until(lambda: settings_as_new.holders() == [], "the turns are given back")
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_held_gpu_stays_between_cells(lasting: SharedGpu, alice: Kernel) -> No
     alice.run("1 + 1").ok()
     assert lasting.holders() == ["alice.ipynb"]
     assert "no longer keeps the GPU between cells" in alice.run("%gpushare hold 0").ok().text
-    await_that(lambda: lasting.holders() == [], "the turn is given back")
+    wait_until(lambda: lasting.holders() == [], "the turn is given back")
 
 
 @pytest.mark.promise("jupyter", "A hold without a turn begins with the next, and can be taken back")
@@ -163,7 +163,7 @@ def test_a_hold_that_has_not_begun_is_taken_back(lasting: SharedGpu, alice: Kern
     said = alice.run("%gpushare release").ok().text
     assert "This kernel no longer keeps the GPU between cells." in said
     alice.run(gpu_cells.spin(1)).ok()
-    await_that(lambda: lasting.holders() == [], "the turn goes back at the end of the cell")
+    wait_until(lambda: lasting.holders() == [], "the turn goes back at the end of the cell")
 
 
 @pytest.mark.promise("A hold without a turn begins...")
@@ -177,7 +177,7 @@ def test_what_comes_before_the_first_use(lasting: SharedGpu, alice: Kernel) -> N
     said = new.run("%gpushare release").ok().text
     assert "This kernel no longer keeps the GPU between cells." in said
     new.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
-    await_that(lambda: lasting.holders() == [], "the turn goes back at the end of the cell")
+    wait_until(lambda: lasting.holders() == [], "the turn goes back at the end of the cell")
     new.restart()
     assert "has not used the GPU yet" in new.run("%gpushare hold 5m").ok().text
     new.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
@@ -241,7 +241,7 @@ def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
     alice = shared.kernel("alice.ipynb")
     alice.run(gpu_cells.spin(1)).ok()
     shared.scheduler.kill()
-    await_that(
+    wait_until(
         lambda: "lost the scheduler" in alice.run("%gpushare").ok().text, "the loss is noticed"
     )
     assert "No scheduler is connected" in alice.run("%gpushare release").ok().text

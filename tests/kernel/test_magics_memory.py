@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu, wait_until
 from tests.support import gpu_cells
 from tests.support.machine import Machine
 from tests.support.memory_tenants import swapping_scheduler
@@ -46,10 +46,10 @@ def test_parked_memory_is_told(crowded: SharedGpu) -> None:
     """What had to make room is told to its own kernel as parked."""
     alice, bob = crowded.kernel("alice.ipynb"), crowded.kernel("bob.ipynb")
     alice.run(TAKES_MOST).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
     assert "Memory of this kernel: 384 MiB on Simulated GPU." in alice.run("%gpushare").ok().text
     bob.run(TAKES_MOST).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
     text = alice.run("%gpushare").ok().text
     found = re.search(
         r"Memory of this kernel: (\d+) MiB on Simulated GPU, parked (\d+) MiB\.", text
@@ -65,11 +65,11 @@ def test_memory_that_came_back_is_explained(crowded: SharedGpu) -> None:
     """Her cell had the GPU at once, and waited for what of her memory had made room."""
     alice, bob = crowded.kernel("alice.ipynb"), crowded.kernel("bob.ipynb")
     alice.run(TAKES_MOST).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
     bob.run(TAKES_MOST).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
     alice.run(gpu_cells.spin(1)).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") == 0, "her memory is back")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") == 0, "her memory is back")
     text = alice.run("%gpushare explain").ok().text
     assert text.startswith("The last cell waited "), text
     found = re.search(r"Its memory came back: ([\d.]+) MiB\.", text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu, wait_until
 from tests.support import gpu_cells
 from tests.support.environments import shared_packages
 from tests.support.kernels import Kernel
@@ -121,7 +121,7 @@ def test_a_turn_by_hand_is_there_in_each(shared: SharedGpu, kernels: list[Kernel
     for kernel in kernels:
         turn = f"from gpushare import turn\nwith turn():\n    {gpu_cells.spin(1)}"
         kernel.run(turn, silent=True).ok()
-    await_that(lambda: shared.holders() == [], "the last turn is given back")
+    wait_until(lambda: shared.holders() == [], "the last turn is given back")
 
 
 @pytest.mark.promise("Kernels of three environments share a...")

@@ -10,7 +10,7 @@ from jupyter_gpushare.kernel.magics import trim_now, trimming
 from jupyter_gpushare.kernel.magics.hook import Hook
 from jupyter_gpushare.kernel.magics.words import Unable
 from jupyter_gpushare.server.trimming import REQUEST, outcome
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu, wait_until
 from tests.kernel.test_caches import CHECKS, FRAMEWORK, WORKS, FakeHook, FakeTorch, torch
 from tests.kernel.test_magics_memory import crowded
 from tests.support import gpu_cells
@@ -102,7 +102,7 @@ def test_an_idle_kernel_takes_the_turn(shared: SharedGpu, alice: Kernel, bob: Ke
     assert wait(alice, asked) == {"stage": "done", "bytes": KEPT}
     assert alice.run("emptied").ok().text == "['held']"
     assert "256 MiB of caches were given back so far" in alice.run("%gpushare trim").ok().text
-    await_that(lambda: not shared.waiters(), "nobody waits")
+    wait_until(lambda: not shared.waiters(), "nobody waits")
     bob.run(gpu_cells.spin(1)).ok()
     long = bob.submit(gpu_cells.spin_until_interrupted(5))
     shared.await_holder("bob.ipynb")
@@ -167,7 +167,7 @@ def test_an_interrupt_ends_the_wait(shared: SharedGpu, alice: Kernel, bob: Kerne
     alice.interrupt()
     told = wait(alice, asked)
     assert told["stage"] == "failed" and "interrupted" in told["message"], told
-    await_that(lambda: not shared.waiters(), "her place is gone")
+    wait_until(lambda: not shared.waiters(), "her place is gone")
     bob.interrupt()
     bob.wait(long)
     assert alice.run("emptied").ok().text == "[]"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import Recording, await_that
+from tests.kernel.conftest import Recording, wait_until
 from tests.support.kernels import Kernel
 
 THREAD = """
@@ -52,7 +52,7 @@ def test_a_thread_alone_begins_and_ends(kernel: Kernel, heard: Recording) -> Non
     ).ok()
     assert heard.of(kernel.pid) == ["began", "ended"]
     kernel.run("go.set()", silent=True)
-    await_that(lambda: len(heard.of(kernel.pid)) == 4, "the thread's turn was told")
+    wait_until(lambda: len(heard.of(kernel.pid)) == 4, "the thread's turn was told")
     assert heard.of(kernel.pid) == ["began", "ended"] * 2
 
 

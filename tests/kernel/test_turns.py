@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_printed, await_that
+from tests.kernel.conftest import SharedGpu, await_printed, wait_until
 from tests.kernel.test_turn_api import THREAD
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
@@ -165,4 +165,4 @@ def test_the_gpu_stays_until_the_threads_turn_ends(shared: SharedGpu, alice: Ker
     alice.run(f"{THREAD}\n{gpu_cells.spin(1)}").ok()
     assert shared.holders() == ["alice.ipynb"]
     alice.run("go.set(); thread.join()", silent=True).ok()
-    await_that(lambda: shared.holders() == [], "the turn is given back")
+    wait_until(lambda: shared.holders() == [], "the turn is given back")

@@ -52,6 +52,22 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerUnd
         yield running
 
 
+@contextlib.contextmanager
+def joined_in_time(
+    scheduler: SchedulerUnderTest, name: str = "notebook"
+) -> Iterator[ScriptedClient]:
+    """A client that says who it is before its deadline begins, however slow this process is: the
+    scheduler is stopped until then."""
+    token = scheduler.tenant(name).token
+    scheduler.process.send_signal(signal.SIGSTOP)
+    with scheduler.connect() as client:
+        client.hello(token)
+        scheduler.process.send_signal(signal.SIGCONT)
+        client.expect(Welcome)
+        client.send(DeviceOpened(device=DEVICE, name="Scripted GPU", bytes_total=8 * GIB))
+        yield client
+
+
 @pytest.fixture(scope="module")
 def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerUnderTest]:
     """A scheduler that outlives all that is done to it, as does an honest client with the turn."""
@@ -164,7 +180,10 @@ def test_what_came_whole_before_a_fault_still_counts(scheduler: SchedulerUnderTe
 
 def test_half_a_message_and_then_silence(impatient: SchedulerUnderTest) -> None:
     """A message that was begun has a deadline; missing it gives the turn to the next."""
-    with impatient.joined("first") as first, impatient.joined("second") as second:
+    with (
+        joined_in_time(impatient, "first") as first,
+        joined_in_time(impatient, "second") as second,
+    ):
         first.take_turn()
         second.ask()
         second.expect(QueuePosition)
@@ -176,7 +195,7 @@ def test_half_a_message_and_then_silence(impatient: SchedulerUnderTest) -> None:
 @pytest.mark.promise("Half a message and then silence...")
 def test_single_bytes_do_not_put_the_deadline_off(impatient: SchedulerUnderTest) -> None:
     """A message that trickles in is late all the same."""
-    with impatient.joined() as slow:
+    with joined_in_time(impatient) as slow:
         frame = encode(TurnRequested(request_id=2, cause="cuLaunchKernel"))
         for position in range(len(frame)):
             with contextlib.suppress(BrokenPipeError):  # it may be late at any byte
@@ -195,7 +214,7 @@ def test_a_connection_that_says_nothing(impatient: SchedulerUnderTest) -> None:
 
 def test_a_quiet_client_may_be_quiet(impatient: SchedulerUnderTest) -> None:
     """Between messages there is no deadline: a kernel may think for hours."""
-    with impatient.joined() as client:
+    with joined_in_time(impatient) as client:
         assert not client.has_within(TurnGranted, within_s=3 * DEADLINE_S)
         client.take_turn()
 

@@ -15,8 +15,7 @@ from jupyter_gpushare.scheduler.devices import probe as device_probe
 from jupyter_gpushare.scheduler.devices.nvml import DeviceReading, NvmlMissing
 from jupyter_gpushare.scheduler.devices.probe import DeviceProbe
 from jupyter_gpushare.scheduler.devices.visible import EVERYTHING, DeviceName, asked_for, visible
-
-WAIT_S_MAX = 60.0
+from tests.support.waits import WAIT_S_MAX
 
 
 def reading(number: int, used: int = 0) -> DeviceReading:
@@ -274,6 +273,7 @@ def test_an_nvml_that_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a driver is loaded after the scheduler, the next client finds it; it is not looked for
     at each client."""
     nvml, asked = ScriptedNvml([reading(0)]), 0
+    monkeypatch.setattr(device_probe, "TRY_AGAIN_S", 3600.0)
 
     def opened() -> ScriptedNvml:
         nonlocal asked

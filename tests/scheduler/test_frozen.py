@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,9 @@ from jupyter_gpushare.scheduler.service.frozen import (
     time_used_if_stopped,
 )
 from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.waits import until, wait_until
 
 PROC = Path("/proc")
-WAIT_S_MAX = 60.0
 
 
 class Machine:
@@ -129,14 +128,6 @@ def test_a_look_is_bounded_and_goes_on_where_it_ended(machine: Machine) -> None:
     assert (machine.watch._frozen, machine.watch._seen) == (set(), {})
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """The loop runs on until it is so."""
-    until_s = time.monotonic() + WAIT_S_MAX
-    while not holds():
-        assert time.monotonic() < until_s
-        await asyncio.sleep(0.01)
-
-
 def test_nobody_is_looked_at_while_nobody_waits(machine: Machine) -> None:
     """But for those who are frozen: they may go on."""
     waits = False
@@ -155,11 +146,11 @@ def test_nobody_is_looked_at_while_nobody_waits(machine: Machine) -> None:
         assert watch._timer is None
         waits = True
         watch.wake()
-        await until(lambda: machine.said == [(1, True)])
+        await until(lambda: machine.said == [(1, True)], "it is told")
         waits = False
         machine.process(1, "S")
-        await until(lambda: machine.said == [(1, True), (1, False)])
-        await until(lambda: watch._timer is None)
+        await until(lambda: machine.said == [(1, True), (1, False)], "it goes on")
+        await until(lambda: watch._timer is None, "no look is due")
 
     asyncio.run(story())
 
@@ -178,14 +169,9 @@ def test_a_real_process_that_is_stopped(sleeper: subprocess.Popen[bytes]) -> Non
     """As this machine's kernel tells it."""
     assert time_used_if_stopped(PROC, sleeper.pid) is None
     sleeper.send_signal(signal.SIGSTOP)
-    until_s = time.monotonic() + WAIT_S_MAX
-    while time_used_if_stopped(PROC, sleeper.pid) is None:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    wait_until(lambda: time_used_if_stopped(PROC, sleeper.pid) is not None, "it is stopped")
     sleeper.send_signal(signal.SIGCONT)
-    while time_used_if_stopped(PROC, sleeper.pid) is not None:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    wait_until(lambda: time_used_if_stopped(PROC, sleeper.pid) is None, "it goes on")
 
 
 WAITER = """

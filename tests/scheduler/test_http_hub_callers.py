@@ -23,8 +23,7 @@ from jupyter_gpushare.scheduler.identity.peer import Peer
 from jupyter_gpushare.scheduler.identity.registrants import RegistrantWatch
 from jupyter_gpushare.scheduler.service.looks import Looks
 from tests.scheduler.test_other_users import Office
-
-WAIT_S_MAX = 60.0
+from tests.support.waits import WAIT_S_MAX
 
 
 class SlowHub:

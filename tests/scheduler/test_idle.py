@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
-import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.client import SchedulerUnavailable
+from jupyter_gpushare.client import HOOK_SOCKET, HTTP_SOCKET, SchedulerClient
+from jupyter_gpushare.core.configuration.layers import Layers
 from jupyter_gpushare.protocol.fields import Message
-from jupyter_gpushare.protocol.messages import TurnGranted
+from jupyter_gpushare.scheduler.devices.visible import EVERYTHING
+from jupyter_gpushare.scheduler.process import ProcessOptions, SchedulerProcess
+from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
+from jupyter_gpushare.scheduler.service.live_settings import LiveSettings
+from tests.support.hook_client import ScriptedClient
 from tests.support.scheduler_process import END_S_MAX, SchedulerUnderTest, running_scheduler
+from tests.support.waits import WAIT_S_MAX, until
 
 KERNELS = 20
 QUIET_S = 2.5
 SWITCHES_MAX = 1
 """A periodic task, even one a second, would wake it more often in `QUIET_S` than this."""
-IDLE_EXITS_S = (2, 8, 32)
-LOOKS_MAX = 10
+LOOKS_MAX = 100
 """On a busy machine the first one finds what is left to do from before. A periodic task would wake
 it during each."""
 
@@ -65,45 +70,59 @@ def test_it_ends_after_idle_time(runtime: Path) -> None:
     assert not (runtime / "http.sock").exists()
 
 
-def in_time(runtime: Path) -> Callable[[Callable[[SchedulerUnderTest, float], None]], None]:
-    """Tells a story of a scheduler that soon ends by itself, and of a time that is longer. On a
-    busy machine it may have ended before anybody came to it: then it is given more time."""
+Story = Callable[[SchedulerProcess, SchedulerClient], Awaitable[None]]
 
-    def tell(story: Callable[[SchedulerUnderTest, float], None]) -> None:
-        for idle_exit_s in IDLE_EXITS_S:
-            with running_scheduler(runtime, f"--idle-exit-s={idle_exit_s}") as scheduler:
-                try:
-                    story(scheduler, 1.5 * idle_exit_s)
-                except SchedulerUnavailable:
-                    continue
-                return
-        raise AssertionError("it always ended too soon")
 
-    return tell
+def play(runtime: Path, story: Story) -> None:
+    """A story of a scheduler in this process that would end by itself after an hour."""
+
+    async def played() -> None:
+        options = ProcessOptions(
+            settings=LiveSettings(Layers()),
+            choose_devices=lambda listed: EVERYTHING,
+            idle_exit_s=3600.0,
+        )
+        directory = RuntimeDir(runtime, open_to_all=False, version="test")
+        process, ready = SchedulerProcess(directory, options), asyncio.Event()
+        running = asyncio.ensure_future(process.run(ready.set))
+        await ready.wait()
+        try:
+            assert process._idle_timer is not None
+            await story(process, SchedulerClient(runtime / HTTP_SOCKET))
+        finally:
+            process.end("the test is over")
+            await running
+
+    asyncio.run(asyncio.wait_for(played(), WAIT_S_MAX))
 
 
 def test_who_follows_its_events_keeps_it_from_ending(runtime: Path) -> None:
-    """A Jupyter server without kernels still uses it; when the last one has gone, it ends."""
+    """A Jupyter server without kernels still uses it; when the last one has gone, its time runs."""
 
-    @in_time(runtime)
-    def story(scheduler: SchedulerUnderTest, longer_s: float) -> None:
-        with scheduler.client.follow() as stream:
-            next(iter(stream))
-            with pytest.raises(subprocess.TimeoutExpired):
-                scheduler.process.wait(longer_s)
-        assert scheduler.process.wait(END_S_MAX) == 0
+    async def story(process: SchedulerProcess, client: SchedulerClient) -> None:
+        with await asyncio.to_thread(client.follow) as stream:
+            await asyncio.to_thread(next, iter(stream))
+            assert process._idle_timer is None
+        await until(lambda: process._idle_timer, "nobody follows any more")
+
+    play(runtime, story)
 
 
 @pytest.mark.promise("It ends after idle time if...")
 def test_a_tenant_keeps_it_from_ending(runtime: Path) -> None:
-    """While there is a tenant it stays, whatever that one does; afterwards it ends."""
+    """While there is a tenant it stays, whatever that one does; afterwards its time runs anew."""
 
-    @in_time(runtime)
-    def story(scheduler: SchedulerUnderTest, longer_s: float) -> None:
-        tenant = scheduler.tenant()
-        with scheduler.connect() as client:
-            client.join(tenant.token)
-            assert not client.has_within(TurnGranted, within_s=longer_s)
-            assert scheduler.process.poll() is None
-        scheduler.client.remove_tenant(tenant.tenant_id)
-        assert scheduler.process.wait(END_S_MAX) == 0
+    async def story(process: SchedulerProcess, client: SchedulerClient) -> None:
+        first = process._idle_timer
+        tenant = await asyncio.to_thread(client.register_tenant, "notebook", "run")
+        assert process._idle_timer is None
+        hook = await asyncio.to_thread(ScriptedClient, runtime / HOOK_SOCKET)
+        with hook:
+            await asyncio.to_thread(hook.join, tenant.token)
+        await asyncio.to_thread(client.status)
+        assert process._idle_timer is None
+        await asyncio.to_thread(client.remove_tenant, tenant.tenant_id)
+        again = process._idle_timer
+        assert first is not None and again is not None and again.when() > first.when()
+
+    play(runtime, story)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from jupyter_gpushare.core.configuration.layers import Values
 from jupyter_gpushare.core.errors import RequestFailed
 from jupyter_gpushare.scheduler.base.settings_file import (
     BYTES_MAX,
-    LOOK_S,
     Refused,
     SettingsFile,
     read_settings,
@@ -25,6 +23,7 @@ from tests.support.scheduler_process import (
     SchedulerUnderTest,
     running_scheduler,
 )
+from tests.support.waits import wait_until
 
 FILE = Path("settings.toml")
 
@@ -221,11 +220,10 @@ def test_a_running_scheduler_follows_its_file(runtime: Path, tmp_path: Path) -> 
         scheduler.eventually(lambda s: s["settings"]["overdue_s"] == 30)
         assert values_of(scheduler, "quantum_s") == (3.0, "set", ["file", "start", "default"])
         written(tmp_path / "s.toml", "quantum_s = -1\noverdue_s = 50\n")
-        until_s = time.monotonic() + 60
-        while not (told := scheduler.client.explain_settings()["file"])["refused"]:
-            assert time.monotonic() < until_s
-            time.sleep(LOOK_S / 4)
-        assert "quantum_s is -1.0" in told["refused"]
+        wait_until(
+            lambda: scheduler.client.explain_settings()["file"]["refused"], "the file is refused"
+        )
+        assert "quantum_s is -1.0" in scheduler.client.explain_settings()["file"]["refused"]
         assert scheduler.status()["settings"]["overdue_s"] == 30
         shown = gpushare("config", "--show").stdout
         (row,) = (line.split() for line in shown.splitlines() if line.startswith("quantum_s"))

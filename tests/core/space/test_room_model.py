@@ -12,7 +12,7 @@ from jupyter_gpushare.core import events as ev
 from .room_model import TOTAL, End, RoomWorld, Stage
 
 WORKS_S, ENDS_S = 4.0, 40.0
-SEEDS = 150
+SEEDS = 80
 MANY_SEEDS = 3000
 
 

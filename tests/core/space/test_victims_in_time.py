@@ -135,7 +135,7 @@ class Device:
         return any(victim.copies and victim.to_copy for victim in self.victims.values())
 
 
-SEEDS = 80
+SEEDS = 40
 
 
 @pytest.mark.promise("Who is asked to park is not told to stop...")

@@ -21,6 +21,7 @@ from tests.support.hook_client import ScriptedClient
 from tests.support.other_user import let_others_in
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import (
+    END_S_MAX,
     SchedulerOfHub,
     SchedulerUnderTest,
     environment,
@@ -249,4 +250,4 @@ def test_the_policy_kill_of_a_scheduler_in_a_container(runtime: Path, hub_url: s
             waits.expect(TurnGranted)
     finally:
         scheduler.process.kill()
-        scheduler.process.wait(120)
+        scheduler.process.wait(END_S_MAX)

@@ -35,6 +35,7 @@ from tests.support.scheduler_process import (
     environment,
     running_scheduler,
 )
+from tests.support.waits import WAIT_S_MAX
 
 __all__ = ["hub_url", "shared"]
 
@@ -75,7 +76,7 @@ def intrude(here: Path, token: str, kernel_tokens: list[str]) -> tuple[list[int]
         env=environment({}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT_S_MAX,
     )
     assert done.returncode == 0, done.stderr
     answers, refusals = json.loads(done.stdout)

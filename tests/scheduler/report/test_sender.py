@@ -36,6 +36,7 @@ from jupyter_gpushare.scheduler.report.standing import (
 from jupyter_gpushare.scheduler.service.looks import Look, Looks
 from tests.reports.test_delta import device, now, tenant
 from tests.support.view_stand_in import TOKEN, ViewStandIn, token_file
+from tests.support.waits import WAIT_S_MAX, in_vain
 
 
 class Desk:
@@ -72,12 +73,12 @@ class Desk:
             await self.reporter.stop()
 
     async def eventually(self, holds: Callable[[], object]) -> None:
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + WAIT_S_MAX
         while True:
             with contextlib.suppress(KeyError, IndexError):
                 if holds():
                     return
-            assert time.monotonic() < until_s, self.reporter.as_json()
+            assert time.monotonic() < until_s, in_vain(str(self.reporter.as_json()))
             await asyncio.sleep(0.005)
 
     @property
@@ -92,7 +93,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def play(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 120))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(), 2 * WAIT_S_MAX))  # type: ignore[arg-type]
 
 
 @pytest.mark.promise(
@@ -139,7 +140,8 @@ def test_at_most_one_report_in_each_period(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
                 await desk.eventually(lambda: view.node.devices["A"].bytes_used == 50)
                 passed_s = time.monotonic() - began_s
-                assert len(view.reports) - reports <= passed_s / 0.2 + 1
+                # One of them may have been on its way when the time began.
+                assert len(view.reports) - reports <= passed_s / 0.2 + 2
 
     play(story)
 
@@ -299,7 +301,7 @@ def test_a_token_that_is_renewed(tmp_path: Path) -> None:
             desk = Desk(view, tmp_path, connection_s=(0.1, 0.2))
             view.tokens["another"] = "node"
             async with desk.reporting():
-                await desk.eventually(lambda: len(view.hellos) >= 2)
+                await desk.eventually(lambda: len(view.hellos) >= 2 and view.reports)
                 assert view.reports[-1].boot == view.hellos[0].boot
                 token_file(tmp_path, "another")
                 await desk.eventually(lambda: view.shown_tokens[-1] == "another")
@@ -373,7 +375,7 @@ def test_a_name_server_that_hangs_keeps_nobody(
 
     def hangs(*_: object, **__: object) -> Any:
         asked.set()
-        answered.wait(60)
+        answered.wait(WAIT_S_MAX)
         raise OSError("nobody answers")
 
     monkeypatch.setattr(link.socket, "getaddrinfo", hangs)
