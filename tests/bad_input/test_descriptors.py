@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.kernel.environment import tenant_environment
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.tenant_programs import TenantPrograms
+from tests.support.waits import wait_until
 
 Bystanders = Callable[[], None]
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
+from tests.support.waits import wait_until
 
 KEPT_MIB = 96
 FAILS = """

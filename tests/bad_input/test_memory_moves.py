@@ -17,12 +17,12 @@ from tests.bad_input.swapping import (
     OTHERS_AT_LENGTH,
     SLOW_BYTES_PER_S,
     SmallDevice,
-    comes_true,
     small_device,
 )
 from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, MemoryTenant
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 ASSERT = 710
 CONTEXT_IS_DESTROYED = 709
@@ -176,7 +176,7 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     alice = device.start("alice", seed=1, **faulty(plan))
     bob = device.start("bob")
     bob.ok("begin")
-    comes_true(lambda: fits(bob, device.held), "alice parks after all")
+    wait_until(lambda: fits(bob, device.held), "alice parks after all")
     bob.refill(2, 3, device.held)
     bob.ok("end")
     hand_over_often(device, alice, bob)
@@ -380,7 +380,7 @@ def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
     alice.process.wait()
     bob.ok("begin")
     bob.ok("stamp")
-    comes_true(lambda: fits(bob, device.size // 2), "the memory of the broken process comes back")
+    wait_until(lambda: fits(bob, device.size // 2), "the memory of the broken process comes back")
     bob.refill(2, 3, device.size // 2)
     bob.ok("end")
     hand_over_often(device, bob, device.bystander)

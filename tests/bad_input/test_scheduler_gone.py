@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.scheduler_process import running_scheduler
+from tests.support.waits import wait_until
 
 LOOPS_UNTIL = """
 import pathlib

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support.other_user import OTHER_UID, as_other_user, let_others_in
 from tests.support.tenant_programs import TenantPrograms
+from tests.support.waits import wait_until
 
 Bystanders = Callable[[], None]
 CANCELLED = 800

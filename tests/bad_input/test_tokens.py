@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.tenant_programs import TenantPrograms
+from tests.support.waits import wait_until
 
 Bystanders = Callable[[], None]
 CANCELLED = 800

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support.tenant_programs import TenantPrograms
+from tests.support.waits import wait_until
 
 Bystanders = Callable[[], None]
 HEADER_BYTES = 8

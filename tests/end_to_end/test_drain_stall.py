@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
+from tests.support.waits import wait_until
 
 WORD = """
 import mmap, os

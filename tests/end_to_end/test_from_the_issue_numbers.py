@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.server.state import ServerKernel, panel_state
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
 from tests.support.memory_tenants import swapping_scheduler
 from tests.support.sim import MIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 DEVICE = 512 * MIB
 CAP = 400 * MIB

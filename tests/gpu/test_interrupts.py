@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
 from tests.support.scheduler_process import running_scheduler
+from tests.support.waits import wait_until
 
 ONE_LINE = ["KeyboardInterrupt: This cell was interrupted while it waited for the GPU."]
 SETUP = """

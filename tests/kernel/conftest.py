@@ -204,11 +204,6 @@ class SharedGpu:
         wait_until(lambda: name in self.waiters(), f"{name} waits for the device")
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Ask again and again; each question is a round trip to another process."""
-    wait_until(condition, what)
-
-
 def await_printed(kernel: Kernel, cell: str, text: str = "") -> None:
     """Until a cell that goes on has printed this, or anything."""
     wait_until(

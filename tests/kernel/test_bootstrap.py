@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.kernel.environment import SHIM_DIR, SHIM_MODULE
-from tests.kernel.conftest import Recording, await_printed, wait_until
+from tests.kernel.conftest import Recording, await_printed
 from tests.support.kernels import Kernel
+from tests.support.waits import wait_until
 
 Start = Callable[..., Kernel]
 SOURCE = SHIM_DIR / f"{SHIM_MODULE}.py"

@@ -11,11 +11,12 @@ import pytest
 
 from jupyter_gpushare.kernel.magics import caches, gpushare
 from jupyter_gpushare.kernel.magics.caches import LEAST_BYTES, Caches, short_devices
-from tests.kernel.conftest import Recording, SharedGpu, wait_until
+from tests.kernel.conftest import Recording, SharedGpu
 from tests.kernel.test_magics_memory import bytes_of, crowded
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.sim import GIB, MIB
+from tests.support.waits import wait_until
 
 __all__ = ["crowded"]
 

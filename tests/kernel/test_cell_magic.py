@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
+from tests.support.waits import wait_until
 
 RUNS_AS = "print(shim._magics().verbs.class_now())"
 PUT_BACK = pytest.mark.promise(

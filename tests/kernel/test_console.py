@@ -11,10 +11,10 @@ from jupyter_core.application import JupyterApp
 
 from jupyter_gpushare.kernel import console, provisioner
 from jupyter_gpushare.kernel.console import WaitLine, is_console, wait_line
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
-from tests.support.waits import WAIT_S_MAX
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 LINE = pytest.mark.promise(
     "jupyter",

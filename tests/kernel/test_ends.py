@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_printed, wait_until
+from tests.kernel.conftest import SharedGpu, await_printed
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.scheduler_process import running_scheduler
 from tests.support.timeline import hand_overs, overlaps
+from tests.support.waits import wait_until
 
 LONG = gpu_cells.spin_until_interrupted(20)
 

@@ -13,10 +13,11 @@ import pytest
 
 from jupyter_gpushare.kernel.environment import without_gpushare
 from jupyter_gpushare.kernel.magics import scheduler_status
-from tests.kernel.conftest import Recording, SharedGpu, wait_until
+from tests.kernel.conftest import Recording, SharedGpu
 from tests.kernel.stub_scheduler import StubScheduler
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
+from tests.support.waits import wait_until
 
 
 @pytest.fixture(scope="module")

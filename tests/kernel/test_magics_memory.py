@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.machine import Machine
 from tests.support.memory_tenants import swapping_scheduler
 from tests.support.sim import MIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 DEVICE_BYTES = 512 * MIB
 TAKES_MOST = f"memory = gpu.allocate({384 * MIB // 4})\n{gpu_cells.spin(1)}"

@@ -7,9 +7,10 @@ import pytest
 from jupyter_gpushare.kernel.magics import USAGE, completions, gpushare, verbs
 from jupyter_gpushare.kernel.magics.scheduler import Refused
 from jupyter_gpushare.kernel.magics.words import Unable
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import ANSWER_S_MAX, Kernel
+from tests.support.waits import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import ANSWER_S_MAX, PROVISIONER
+from tests.support.waits import wait_until
 
 
 def notebook(path: Path) -> Path:

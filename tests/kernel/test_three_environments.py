@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.environments import shared_packages
 from tests.support.kernels import Kernel
 from tests.support.timeline import overlaps
+from tests.support.waits import wait_until
 
 OLDEST = ["ipykernel==6.15.0", "ipython==7.34.0"]
 OLDEST += ["backcall", "decorator", "nest-asyncio", "pickleshare"]

@@ -10,12 +10,13 @@ from jupyter_gpushare.kernel.magics import trim_now, trimming
 from jupyter_gpushare.kernel.magics.hook import Hook
 from jupyter_gpushare.kernel.magics.words import Unable
 from jupyter_gpushare.server.trimming import REQUEST, outcome
-from tests.kernel.conftest import SharedGpu, wait_until
+from tests.kernel.conftest import SharedGpu
 from tests.kernel.test_caches import CHECKS, FRAMEWORK, WORKS, FakeHook, FakeTorch, torch
 from tests.kernel.test_magics_memory import crowded
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 __all__ = ["crowded", "torch"]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import Recording, wait_until
+from tests.kernel.conftest import Recording
 from tests.support.kernels import Kernel
+from tests.support.waits import wait_until
 
 THREAD = """
 import threading, gpushare

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_printed, wait_until
+from tests.kernel.conftest import SharedGpu, await_printed
 from tests.kernel.test_turn_api import THREAD
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.timeline import overlaps
+from tests.support.waits import wait_until
 
 
 @pytest.fixture
