@@ -5,6 +5,7 @@ such a wait, tests/conftest.py adds where the threads of all its processes stand
 
 from __future__ import annotations
 
+import linecache
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,14 +16,22 @@ LOOK_EVERY_S = 0.01
 T = TypeVar("T")
 
 
-def wait_until(holds: Callable[[], T], what: str) -> T:
+def wait_until(holds: Callable[[], T], what: str = "") -> T:
     """Look until `holds` returns something true, and return that. TimeoutError says `what` was
-    waited for in vain."""
+    waited for in vain; without it, the line on which `holds` begins."""
     until_s = time.monotonic() + WAIT_S_MAX
     while True:
         found = holds()
         if found:
             return found
         if time.monotonic() >= until_s:
-            raise TimeoutError(f"waited {WAIT_S_MAX:.0f} s in vain for {what}")
+            raise TimeoutError(f"waited {WAIT_S_MAX:.0f} s in vain for {what or line_of(holds)}")
         time.sleep(LOOK_EVERY_S)
+
+
+def line_of(function: Callable[[], object]) -> str:
+    """Where it begins, if Python wrote it down."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(function)
+    return linecache.getline(code.co_filename, code.co_firstlineno).strip()
