@@ -10,8 +10,8 @@ import pytest
 from jupyter_gpushare.reports.format import Place
 from tests.browser.panel import PATIENCE_MS
 from tests.hub.conftest import HubOnAMachine, start_hub, with_proxy
-from tests.hub.running_hub import OUR_LINES, PASSWORD
-from tests.hub.test_real_view import PREFIX, VIEW_LINES, HubWithView, told
+from tests.hub.hub_with_view import PREFIX, HubWithView, told
+from tests.hub.running_hub import OUR_LINES, PASSWORD, VIEW_LINES
 from tests.reports.rows import a_device, a_report, a_tenant
 from tests.support.ports import free_ports
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -18,7 +19,12 @@ import pytest
 from tests.cli.conftest import Command
 from tests.support.hook_client import ScriptedClient
 from tests.support.paths import ROOT
-from tests.support.scheduler_process import SchedulerUnderTest, environment
+from tests.support.scheduler_process import (
+    SchedulerUnderTest,
+    command_line,
+    environment,
+    nursery,
+)
 from tests.support.waits import WAIT_S_MAX
 
 PYTHON = sys.executable
@@ -59,14 +65,9 @@ def run(env: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`jupyter gpushare run -- COMMAND` to its end."""
 
     def perform(*command: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [PYTHON, "-m", "jupyter_gpushare.cli.main", "run", "--", *command],
-            env={**env, **extra},
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S_MAX,
-            check=False,
-        )
+        given = {**env, **extra}
+        order = command_line(["run", "--", *command])
+        return nursery({}).run(order, env=given, timeout=WAIT_S_MAX)
 
     return perform
 
@@ -267,6 +268,8 @@ class Terminal:
     def read_until(self, text: str) -> None:
         """Read on until this is there; it counts as read then."""
         while text not in self._text:
+            ready, _, _ = select.select([self.fd], [], [], WAIT_S_MAX)
+            assert ready, f"waited in vain for {text!r} after {self._text!r}"
             self._text += os.read(self.fd, 4096).decode()
         self._text = self._text.partition(text)[2]
 
@@ -352,6 +355,7 @@ NOTEBOOK = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.promise("`jupyter gpushare run` works for nbconvert...")
 def test_nbconvert_and_its_kernel_are_one_tenant(
     run: Callable[..., subprocess.CompletedProcess[str]],

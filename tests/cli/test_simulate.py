@@ -63,10 +63,10 @@ def test_settings_devices_and_json(trace: Path, capsys: pytest.CaptureFixture[st
 def test_a_preset_is_simulated_with_a_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "classroom.svg"
-    options = ["--preset", "classroom", "--seed", "3", "--policy", "nvshare"]
+    path = tmp_path / "lab.svg"
+    options = ["--preset", "lab", "--seed", "3", "--policy", "nvshare"]
     assert main(["simulate", *options, "--picture", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("classroom, seed 3: ")
+    assert capsys.readouterr().out.startswith("lab, seed 3: ")
     assert path.stat().st_size > 10_000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -18,7 +19,9 @@ from jupyter_gpushare.reports.format import Hello, message_of, text_of
 from jupyter_gpushare.reports.node_tokens import read_tokens
 from jupyter_gpushare.view.usage_file import USAGE_FILE
 from tests.reports.rows import BOOT
+from tests.support.nursery import Nursery
 from tests.support.ports import free_ports
+from tests.support.scheduler_process import command_line
 from tests.support.waits import WAIT_S_MAX
 
 COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "view"]
@@ -38,6 +41,19 @@ def hub_environment(port: int) -> dict[str, str]:
         "JUPYTERHUB_SERVICE_PREFIX": "/base/services/gpushare-view/",
         "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{port}",
     }
+
+
+@functools.cache
+def view_nursery() -> Nursery:
+    """What the view imports takes a second, for each process that does it."""
+    modules = ("cli.main", "hub.auth", "hub.api", "view.callers", "view.service", "view.usage_file")
+    return Nursery(*(f"jupyter_gpushare.{each}" for each in modules), env=hub_environment(9))
+
+
+def view(*flags: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """`jupyter gpushare view FLAGS`, to its end."""
+    order = command_line(["view", *flags])
+    return view_nursery().run(order, env=env, timeout=WAIT_S_MAX)
 
 
 def test_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,14 +96,8 @@ def test_wrong_flags(tmp_path: Path, flags: list[str], says: str) -> None:
     unusable = tmp_path / "unusable"
     (unusable / f"{USAGE_FILE}.lock").mkdir(parents=True)
     (port,) = free_ports(1)
-    done = subprocess.run(
-        [*COMMAND, *(each.format(file=file, unusable=unusable) for each in flags)],
-        env=hub_environment(port),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S_MAX,
-        check=False,
-    )
+    given = (each.format(file=file, unusable=unusable) for each in flags)
+    done = view(*given, env=hub_environment(port))
     (line,) = done.stderr.splitlines()
     assert (done.returncode, says in line) == (2, True), line
     assert line.startswith("jupyter gpushare: ") and line.endswith(".")
@@ -109,14 +119,8 @@ def test_a_wrong_environment(tmp_path: Path, variable: str, value: str, says: st
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (tmp_path / "tokens").touch()
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            [*COMMAND, f"--tokens={tmp_path / 'tokens'}"],
-            env={**hub_environment(port), variable: value.format(taken=port)},
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S_MAX,
-            check=False,
-        )
+        env = {**hub_environment(port), variable: value.format(taken=port)}
+        done = view(f"--tokens={tmp_path / 'tokens'}", env=env)
     (line,) = done.stderr.splitlines()
     assert (done.returncode, says in line) == (2, True), line
 
@@ -127,7 +131,7 @@ def test_many_connections(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.touch()
     (port,) = free_ports(1)
-    view = subprocess.Popen(
+    process = subprocess.Popen(
         ["sh", "-c", 'ulimit -Sn 128 && exec "$@"', "sh", *COMMAND, f"--tokens={tokens}"],
         env=hub_environment(port),
         stderr=subprocess.PIPE,
@@ -135,41 +139,36 @@ def test_many_connections(tmp_path: Path) -> None:
     )
     held: list[socket.socket] = []
     try:
-        assert view.stderr is not None
-        assert "view of all nodes" in view.stderr.readline()
+        assert process.stderr is not None
+        assert "view of all nodes" in process.stderr.readline()
         held += [socket.create_connection(("127.0.0.1", port)) for _ in range(256)]
         url = f"http://127.0.0.1:{port}/base/services/gpushare-view/api/v1/nodes"
         assert requests.get(url, timeout=WAIT_S_MAX).status_code == 403
     finally:
         for each in held:
             each.close()
-        view.send_signal(signal.SIGTERM)
-        _, log = view.communicate(timeout=WAIT_S_MAX)
-    assert (view.returncode, "Traceback" in log) == (0, False), log
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=WAIT_S_MAX)
+    assert (process.returncode, "Traceback" in log) == (0, False), log
 
 
 @pytest.mark.promise("A view that ends tells its...")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_process(
+    tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It serves, ends well at a signal while a node is connected, and its directory is its own."""
     tokens, data = tmp_path / "tokens", tmp_path / "data"
     assert main(["view", "token", "node-a", "--tokens", str(tokens)]) == 0
-    token = subprocess.run(
-        [*COMMAND, "token", "node-a", f"--tokens={tokens}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    token = capsys.readouterr().out.strip()
     (port,) = free_ports(1)
-    view = subprocess.Popen(
-        [*COMMAND, f"--tokens={tokens}", f"--data-dir={data}"],
-        env=hub_environment(port),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    ours, theirs = os.pipe()
+    order = command_line(["view", f"--tokens={tokens}", f"--data-dir={data}"])
+    process = view_nursery().start(order, env=hub_environment(port), descriptors={2: theirs})
+    os.close(theirs)
+    errors = os.fdopen(ours)
     try:
-        assert view.stderr is not None
-        assert f"http://127.0.0.1:{port}/base/services/gpushare-view/" in view.stderr.readline()
+        assert f"http://127.0.0.1:{port}/base/services/gpushare-view/" in errors.readline()
         url = f"127.0.0.1:{port}/base/services/gpushare-view/"
         assert requests.get(f"http://{url}api/v1/nodes", timeout=WAIT_S_MAX).status_code == 403
         refused = requests.get(
@@ -184,12 +183,13 @@ def test_the_process(tmp_path: Path, number: signal.Signals) -> None:
         )
         sock.send(text_of(Hello(boot=BOOT, version="1")))
         message_of(sock.recv())
-        view.send_signal(number)
+        process.send_signal(number)
         opcode, data_of_close = sock.recv_data()
         assert (opcode, int.from_bytes(data_of_close[:2], "big")) == (8, 1001)
     finally:
-        view.send_signal(signal.SIGTERM)
-        _, log = view.communicate(timeout=WAIT_S_MAX)
-    assert view.returncode == 0, log
+        process.send_signal(signal.SIGTERM)
+        with errors:
+            log = errors.read()
+    assert process.wait(WAIT_S_MAX) == 0, log
     assert "Traceback" not in log, log
     assert data.stat().st_mode & 0o777 == 0o700

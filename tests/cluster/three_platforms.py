@@ -44,8 +44,8 @@ from tests.cluster.test_docker import (
     STEPS,
 )
 from tests.cluster.whole_cluster import GATEWAY, NAMESPACE, RUNTIME, Cluster, as_pods_reach
+from tests.hub.hub_with_view import PREFIX
 from tests.hub.running_hub import PASSWORD, RunningHub, end_leftovers, server_env
-from tests.hub.test_real_view import PREFIX
 from tests.hub.visitor import Visitor
 from tests.packaging.readme import blocks_under, commands_under
 from tests.support import gpu_cells

@@ -12,18 +12,21 @@ from typing import Any
 import pytest
 
 from tests.hub.proxy import NoProxy, proxy_command
-from tests.hub.running_hub import OUR_LINES, RunningHub, running_hub, server_env
+from tests.hub.running_hub import OUR_LINES, VIEW_LINES, RunningHub, running_hub, server_env
 from tests.support.machine import Machine
+from tests.support.ports import free_ports
 from tests.support.sim import SimulatedMachine
 
+ODD = "zoë <img src=x onerror=alert(1)> o'neil"
+"""A user name with a space, an accent, HTML and a quote."""
 JOURNAL = "journal.jsonl"
-HOME_LINES = """
-c.JupyterHub.load_groups = {"staff": {"users": ["alice"]}}
-c.GPUShare.settings = {"journal_names": "names"}
+HOME_LINES = f"""
+c.JupyterHub.load_groups = {{"staff": {{"users": ["alice"]}}}}
+c.GPUShare.settings = {{"journal_names": "names"}}
 
 
 def need(spawner):
-    return {"dora": "1GiB"}.get(spawner.user.name, "")
+    return {{{ODD!r}: "1GiB"}}.get(spawner.user.name, "")
 
 
 c.Spawner.environment["GPUSHARE_NEED"] = need
@@ -92,6 +95,9 @@ def start_hub(with_proxy: None) -> Iterator[Callable[..., HubOnAMachine]]:
 
 @pytest.fixture(scope="module")
 def home(start_hub: Callable[..., HubOnAMachine]) -> HubOnAMachine:
-    """A hub for tests that leave it as they found it. Alice is in a group there, dora has chosen a
-    profile that says a need, and the scheduler writes a journal with names."""
-    return start_hub(our_lines=HOME_LINES + OUR_LINES, journal=True)
+    """A hub for tests that leave it as they found it, with the view of all nodes. Alice is in a
+    group there, zoë has chosen a profile that says a need, and the scheduler writes a journal with
+    names."""
+    (port,) = free_ports(1)
+    lines = HOME_LINES + VIEW_LINES.format(port=port) + OUR_LINES
+    return start_hub(our_lines=lines, journal=True)

@@ -42,6 +42,13 @@ from jupyter_gpushare.hub import setup
 
 setup(c)
 """
+VIEW_LINES = """
+from pathlib import Path
+
+c.GPUShare.view = True
+c.GPUShare.view_port = {port}
+c.GPUShare.view_dir = str(Path.cwd() / "view")
+"""
 BACKING_OUT = "c.GPUShare.enabled = False"
 
 

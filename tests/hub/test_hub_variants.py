@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from jupyter_gpushare.client.paths import HTTP_SOCKET
+from jupyter_gpushare.hub.view import SERVICE, TOKENS_FILE, own_name
+from jupyter_gpushare.reports.node_tokens import new_token
 from tests.hub.conftest import HubOnAMachine
-from tests.hub.running_hub import EMPTY_ENVIRONMENT
+from tests.hub.hub_with_view import PREFIX, HubWithView, visitor
+from tests.hub.running_hub import EMPTY_ENVIRONMENT, OUR_LINES, VIEW_LINES
 from tests.hub.spawners import uid_of
 from tests.support import gpu_cells
 from tests.support.other_user import as_root_only
+from tests.support.paths import ROOT
+from tests.support.ports import free_ports
+from tests.support.waits import WAIT_S_MAX
 
 ACCOUNTS = "tests.hub.spawners.AccountsSpawner"
 
@@ -114,3 +124,63 @@ def test_backing_out(start_hub: Callable[..., HubOnAMachine]) -> None:
     assert later.run("%gpushare").ok().text.startswith(f"{off}: %gpushare does nothing")
     assert not (home.hub.runtime_dir / HTTP_SOCKET).exists()
     home.hub.stop()
+
+
+@pytest.mark.full
+@pytest.mark.promise("hub", "A view that the hub does not start lets its users in too")
+def test_a_view_that_runs_elsewhere(start_hub: Callable[..., HubOnAMachine]) -> None:
+    """With the variables that docs/view.md lists, as the chart sets them."""
+    (port,) = free_ports(1)
+    token = "ab" * 32
+    service = {"name": SERVICE, "url": f"http://127.0.0.1:{port}", "api_token": token}
+    lines = f"c.GPUShare.view = True\nc.JupyterHub.services = [{service!r}]\n"
+    home = start_hub(our_lines=lines + OUR_LINES)
+    hub = HubWithView(home)
+    tokens = home.hub.folder / "tokens"
+    node_token = new_token(tokens, "node-a")
+    page = (ROOT / "docs" / "view.md").read_text()
+    values = dict(re.findall(r"^\| `(JUPYTERHUB_\w+)` \| `?([^`|,]*)", page, re.M))
+    values |= {
+        "JUPYTERHUB_BASE_URL": "/",
+        "JUPYTERHUB_SERVICE_URL": service["url"],
+        "JUPYTERHUB_API_URL": home.hub.api_url,
+        "JUPYTERHUB_API_TOKEN": token,
+    }
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTERHUB_")}
+    view = subprocess.Popen(
+        [sys.executable, "-m", "jupyter_gpushare.cli.main", "view", f"--tokens={tokens}"],
+        env={**kept, **values},
+    )
+    try:
+        hub.await_answers()
+        hub.node(node_token).close()
+        alice = visitor(home, "alice")
+        assert alice.visit(PREFIX).history
+        caller = {"name": "alice", "is_admin": False}
+        assert alice.visit(f"{PREFIX}api/v1/summary").json()["caller"] == caller
+        assert hub.tenants(visitor(home, "root").new_token()) == set()
+    finally:
+        view.terminate()
+        assert view.wait(WAIT_S_MAX) == 0
+
+
+@pytest.mark.full
+@pytest.mark.promise("view", "The hub restarts, and the view and its nodes find each other again")
+def test_a_hub_with_a_view_restarts(start_hub: Callable[..., HubOnAMachine]) -> None:
+    """Tokens are the same, and the scheduler that the new hub starts takes the old one's place."""
+    (port,) = free_ports(1)
+    hub = HubWithView(start_hub(our_lines=VIEW_LINES.format(port=port) + OUR_LINES))
+    hub.await_answers()
+    token_file = (hub.view_dir / TOKENS_FILE).read_text()
+    token = visitor(hub.home, "root").new_token()
+    hub.home.hub.stop()
+    hub.home.hub.start()
+
+    def is_back() -> bool:
+        answer = hub.script("api/v1/nodes", token)
+        names = [each["name"] for each in answer.json()["nodes"]] if answer.ok else []
+        return own_name() in names
+
+    hub.home.hub.await_that(is_back, "the scheduler reports again")
+    assert (hub.view_dir / TOKENS_FILE).read_text() == token_file
+    hub.home.hub.stop()

@@ -1,4 +1,5 @@
-"""A real JupyterHub: proxy, hub, the scheduler as its service, and users who log in over HTTP."""
+"""A real JupyterHub: proxy, hub, scheduler and view as its services; users who log in over
+HTTP, and nodes that report through the proxy."""
 
 from __future__ import annotations
 
@@ -6,18 +7,19 @@ import json
 import re
 
 import pytest
+import websocket
 
 from jupyter_gpushare.client import RequestRefused, SchedulerClient
 from jupyter_gpushare.client.paths import HTTP_SOCKET
-from tests.hub.conftest import HubOnAMachine
+from jupyter_gpushare.hub.view import own_name
+from tests.hub.conftest import ODD, HubOnAMachine
+from tests.hub.hub_with_view import AS_A_PAGE_ASKS, PREFIX, WITHOUT_CORS, HubWithView, visitor
 from tests.hub.visitor import HubKernel, Visitor
+from tests.reports.rows import a_device, a_tenant
 from tests.support import gpu_cells
 from tests.support.observed import ObservedKernels
 from tests.support.other_user import as_other_user, as_root_only
 from tests.support.timeline import overlaps
-
-ODD = "zoë <img src=x onerror=alert(1)> o'neil"
-"""A user name with a space, an accent, HTML and a quote."""
 
 
 @pytest.fixture(scope="module")
@@ -211,18 +213,18 @@ def test_a_kernel_that_is_restarted(home: HubOnAMachine, alice: Visitor) -> None
 
 
 @pytest.mark.promise("A kernelspec or the server's...")
-def test_a_profile_says_what_its_kernels_need(home: HubOnAMachine, hers: HubKernel) -> None:
+def test_a_profile_says_what_its_kernels_need(
+    home: HubOnAMachine, hers: HubKernel, zoes: HubKernel
+) -> None:
     """What the spawner puts into the server's environment counts for its kernels, and for nobody
     else's."""
-    kernel = home.hub.visitor("dora").open_notebook("d.ipynb")
-    tenant, alices = home.tenant_of(kernel.kernel_id), home.tenant_of(hers.kernel_id)
+    tenant, alices = home.tenant_of(zoes.kernel_id), home.tenant_of(hers.kernel_id)
     assert tenant and alices
     assert tenant["placement"] == "Placed on GPU 0: needs 1 GiB."
-    seen = kernel.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").ok().text.strip()
+    seen = zoes.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").ok().text.strip()
     (device,) = home.hub.scheduler.status()["devices"]
     assert seen.removeprefix("GPU-").replace("-", "") == device["id"]
     assert alices["placement"] is None
-    kernel.stop()
 
 
 @pytest.mark.promise("hub", "The panel of a hub's user knows them and their kernels")
@@ -240,3 +242,109 @@ def _state(visitor: Visitor) -> dict[str, list[dict[str, str]]]:
     assert answer.status_code == 200, answer.text
     found: dict[str, list[dict[str, str]]] = answer.json()
     return found
+
+
+# ---- the view of all nodes ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hub(home: HubOnAMachine) -> HubWithView:
+    found = HubWithView(home)
+    found.await_answers()
+    return found
+
+
+@pytest.fixture(scope="module")
+def reader(hub: HubWithView) -> Visitor:
+    """Alice, with another browser and no server there."""
+    return visitor(hub.home, "alice")
+
+
+@pytest.mark.promise("hub", "The view lets a hub's users in by OAuth, and each sees what is theirs")
+def test_a_user_logs_in(hub: HubWithView, reader: Visitor) -> None:
+    """Whoever opens the page is led through the hub and back to it, with what was asked for."""
+    page = reader.visit(f"{PREFIX}?find=x")
+    assert page.url.startswith(f"{hub.url}?find=x")
+    assert page.history and "oauth2/authorize" in " ".join(each.url for each in page.history)
+    summary = reader.visit(f"{PREFIX}api/v1/summary").json()
+    assert summary["caller"] == {"name": "alice", "is_admin": False}
+    assert reader.visit(f"{PREFIX}?find=x").history == []
+
+
+@pytest.mark.promise(
+    "hub", "A page of another user's server cannot ask the view with its visitor's cookie"
+)
+def test_what_a_page_has_to_send(hub: HubWithView, reader: Visitor) -> None:
+    """All users' servers are of one origin: a request that a script makes needs the XSRF token,
+    which only the view's own page can read."""
+    reader.visit(PREFIX)
+    route = f"{PREFIX}api/v1/summary"
+    assert reader.visit(route, AS_A_PAGE_ASKS).status_code == 403
+    token = reader.xsrf(PREFIX)
+    with_header = {**AS_A_PAGE_ASKS, "X-XSRFToken": token}
+    assert reader.visit(route, with_header).status_code == 200
+    assert reader.visit(f"{route}?_xsrf={token}", AS_A_PAGE_ASKS).status_code == 200
+    assert reader.visit(route, {**with_header, "X-XSRFToken": "x"}).status_code == 403
+    for page in (PREFIX, f"{PREFIX}login"):  # neither the page, nor in circles
+        refused = reader.visit(page, AS_A_PAGE_ASKS)
+        assert (refused.status_code, refused.history) == (403, [])
+    for path in (route, f"{PREFIX}api/v1/events", PREFIX):
+        assert reader.visit(path, WITHOUT_CORS).status_code == 403, path
+    assert reader.visit(f"{route}?_xsrf={token}", WITHOUT_CORS).status_code == 403
+
+
+@pytest.mark.promise("The view lets a hub's users in by...")
+def test_who_sees_what(hub: HubWithView, reader: Visitor) -> None:
+    """An administrator all, a user their own, by browser and by token; a token that was made for
+    something else nothing."""
+    rows = {"t": a_tenant(), "u": a_tenant(owner="bob", name="bobs secret.ipynb")}
+    sock = hub.reports("node-a", devices={"d": a_device()}, tenants=rows)
+    root = visitor(hub.home, "root")
+    root.visit(PREFIX)
+    assert root.visit(f"{PREFIX}api/v1/summary").json()["caller"]["is_admin"]
+    assert "bobs secret" in root.visit(f"{PREFIX}api/v1/nodes/node-a").text
+    seen = reader.visit(f"{PREFIX}api/v1/nodes/node-a")
+    assert "train.ipynb" in seen.text and "bob" not in seen.text
+    bobs = ("node-a", "bobs secret.ipynb")
+    assert ("node-a", "train.ipynb") in hub.tenants(reader.new_token())
+    assert bobs not in hub.tenants(reader.new_token())
+    assert {("node-a", "train.ipynb"), bobs} <= hub.tenants(root.new_token())
+    refused = hub.script("api/v1/tenants", reader.new_token("read:users:name!user"))
+    assert (refused.status_code, "something else" in refused.json()["message"]) == (403, True)
+    sock.close()
+
+
+@pytest.mark.promise("The view lets a hub's users in by...")
+def test_nobody(hub: HubWithView) -> None:
+    """Without a token a script is refused and a browser is led to the hub; an invented one is
+    nobody's."""
+    assert hub.script("api/v1/nodes", None).status_code == 403
+    assert hub.script("api/v1/nodes", "invented").status_code == 403
+    page = hub.script("", None)
+    assert (page.status_code, page.headers["Location"]) == (302, f"{PREFIX}login")
+
+
+@pytest.mark.promise("A wrong node token: 401 before...")
+def test_a_wrong_node_token_through_the_proxy(hub: HubWithView) -> None:
+    """The proxy passes the answer on. A user's hub token is no node's."""
+    for token in ("guessed", visitor(hub.home, "bob").new_token()):
+        with pytest.raises(websocket.WebSocketBadStatusException) as refused:
+            hub.node(token)
+        assert refused.value.status_code == 401
+
+
+@pytest.mark.promise("One more line is enough for the...")
+def test_the_hubs_own_scheduler_reports(hub: HubWithView) -> None:
+    """Its device is there, under the machine's name."""
+    token = visitor(hub.home, "root").new_token()
+    route = f"api/v1/nodes/{own_name()}"
+
+    def is_there() -> bool:
+        answer = hub.script(route, token)
+        return answer.status_code == 200 and len(answer.json()["devices"]) == 1
+
+    hub.home.hub.await_that(is_there, "the scheduler has reported")
+    found = hub.script(route, token).json()
+    (device,) = hub.home.hub.scheduler.status()["devices"]
+    assert list(found["devices"]) == [device["id"]]
+    assert (found["state"], found["owners"], found["platform"]) == ("live", "hub", "machine")

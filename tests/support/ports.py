@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 
@@ -12,18 +13,29 @@ program that asks for any port one above these. A kernel asks for five, and migh
 one that a server was told a moment ago."""
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
     return free_ports(1)[0]
 
 
 def free_ports(count: int) -> list[int]:
-    """All open at once, so that they differ."""
-    with contextlib.ExitStack() as stack:
-        found: list[int] = []
-        while len(found) < count:
-            port = random.choice(_BELOW_THE_SYSTEMS_OWN)
-            sock = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                sock.bind(("127.0.0.1", port))
-                found.append(port)
-        return found
+    """Nobody else gets one of these before it is opened: each worker of the tests has ports of its
+    own, and gives none twice."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    found: list[int] = []
+    while len(found) < count:
+        port = random.choice(_BELOW_THE_SYSTEMS_OWN[number::workers])
+        if port not in _given and _is_free(port):
+            _given.add(port)
+            found.append(port)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as sock, contextlib.suppress(OSError):
+        sock.bind(("127.0.0.1", port))
+        return True
+    return False
