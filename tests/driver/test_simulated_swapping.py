@@ -3,14 +3,13 @@ at once, that what nobody touches costs nothing, and that it can fail at any ste
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.driver.harness import run_program
 from tests.driver.test_simulated_machine import run
-from tests.support.paths import ROOT, SIM_DRIVER
+from tests.support.paths import SIM_DRIVER
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
@@ -226,13 +225,8 @@ def test_what_nobody_touches_costs_nothing(tmp_path: Path) -> None:
 )
 def test_every_step_can_fail(sim: SimulatedMachine, plan: str, message: str) -> None:
     """The fault plan reaches the calls that move memory."""
-    done = subprocess.run(
-        [sys.executable, "-c", MAPPED + PARKS],
-        env=sim.env({"GPUSHARE_DRIVER": "named", "GPUSHARE_SIM_FAULTS": plan}),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    env = sim.env({"GPUSHARE_DRIVER": "named", "GPUSHARE_SIM_FAULTS": plan})
+    done = run_program(env, MAPPED + PARKS)
     assert done.returncode != 0
     assert message in done.stderr
 
