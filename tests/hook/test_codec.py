@@ -108,7 +108,7 @@ def test_round_trip(echo: EchoProgram, sent: list[Message], piece_bytes: int) ->
 
 @pytest.mark.promise("It is versioned: another version is...")
 @pytest.mark.promise("Both codecs survive fuzzing, and agree...")
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.binary(max_size=200) | damaged_streams(st.builds(codec.encode, messages())),
     st.integers(0, 50),
