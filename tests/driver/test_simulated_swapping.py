@@ -173,7 +173,7 @@ def test_unmapping_after_the_work_is_no_fault(sim: SimulatedMachine) -> None:
 @pytest.mark.promise("simulated", "Two copy engines, one for each direction")
 def test_one_copy_engine_for_each_direction(tmp_path: Path) -> None:
     """A copy out and a copy in, each over several mappings, run at the same time."""
-    machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
+    machine = SimulatedMachine(tmp_path, copy_bytes_per_s=25_000_000)
     run(machine, MAPPED + BOTH_WAYS)
     copies = [r for r in machine.journal() if r.kind.name.startswith("COPY")]
     assert {(r.kind.name, r.amount) for r in copies} == {
