@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -241,6 +241,49 @@ def alone(case: Callable[..., None]) -> Callable[[], None]:
     run_case.__module__ = case.__module__
     run_case.case = case  # type: ignore[attr-defined]
     return run_case
+
+
+def run_program(
+    env: Mapping[str, str], text: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """A text as a program of its own. What it imports of ours is there when it begins, so it takes
+    none of the second that a new interpreter needs for that."""
+    order = Order("tests.driver.harness:run_text", [text, *arguments], imports=[__name__])
+    return _nursery.run(order, env=env, timeout=WAIT_S_MAX)
+
+
+class Conversation:
+    """Such a program, which reads lines and answers with lines."""
+
+    def __init__(self, env: Mapping[str, str], text: str) -> None:
+        order = Order("tests.driver.harness:run_text", [text], imports=[__name__])
+        theirs, ours = os.pipe()
+        heard, said = os.pipe()
+        streams = {0: theirs, 1: said, 2: sys.__stderr__.fileno() if sys.__stderr__ else said}
+        self.process = _nursery.start(order, env=env, descriptors=streams)
+        os.close(theirs)
+        os.close(said)
+        self._input, self._output = os.fdopen(ours, "w"), os.fdopen(heard)
+
+    def say(self, line: str = "") -> None:
+        self._input.write(f"{line}\n")
+        self._input.flush()
+
+    def hear(self) -> str:
+        return self._output.readline().strip()
+
+    def end(self) -> int:
+        """No more lines: it ends by itself. Its exit status."""
+        with suppress(BrokenPipeError):
+            self._input.close()
+        with self._output:
+            self._output.read()
+        return self.process.wait(WAIT_S_MAX)
+
+
+def run_text() -> None:
+    """What its process does."""
+    exec(compile(sys.argv[1], "<program>", "exec"), {"__name__": "__main__"})
 
 
 def run_alone() -> None:

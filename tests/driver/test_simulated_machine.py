@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT, SIM_DRIVER
+from tests.driver.harness import Conversation, run_program
+from tests.support.paths import SIM_DRIVER
 from tests.support.sim import MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
@@ -145,38 +146,23 @@ class Worker:
     """A process that spins 20 ms on the device each time it is told to go."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER],
-            env=machine.env({"GPUSHARE_DRIVER": "named"}),
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._program = Conversation(machine.env({"GPUSHARE_DRIVER": "named"}), WORKER)
+        self.pid = self._program.process.pid
         self.expect("ready")
 
     def expect(self, word: str) -> None:
-        assert self.process.stdout
-        assert self.process.stdout.readline().strip() == word
+        assert self._program.hear() == word
 
     def go(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        self._program.say()
 
     def end(self) -> None:
-        self.process.communicate()
+        assert self._program.end() == 0
 
 
 def run(machine: SimulatedMachine, program: str, **extra: str) -> str:
     """What a process on this machine prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=machine.env({"GPUSHARE_DRIVER": "named", **extra}),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    done = run_program(machine.env({"GPUSHARE_DRIVER": "named", **extra}), program)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -203,7 +189,7 @@ def test_launches_of_two_processes_overlap_when_nothing_stops_them(sim: Simulate
     assert longest_ns > 25_000_000
     spins = [record for record in sim.journal() if record.name == "spin"]
     assert len(spins) == 2 * rounds
-    assert {record.pid for record in spins} == {worker.process.pid for worker in workers}
+    assert {record.pid for record in spins} == {worker.pid for worker in workers}
 
 
 @pytest.mark.promise("A journal tells of every launch...")
@@ -272,24 +258,22 @@ def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:
     """What one process holds, another cannot have; nor one that has no descriptor to see whether
     the first one lives."""
     machine = SimulatedMachine(tmp_path, bytes_per_device=64 * MIB, context_bytes=2 * MIB)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", ALLOCATE.replace("2 << 20", "14 << 20") + "input()\n"],
-        env=machine.env(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdout
-    assert holder.stdout.readline().strip() == "0 0 0 0"
+    holds = ALLOCATE.replace("2 << 20", "14 << 20").replace("))\n", "), flush=True)\n")
+    holder = Conversation(machine.env(), holds + "input()\n")
+    assert holder.hear() == "0 0 0 0"
     assert run(machine, ALLOCATE).strip() == "0 0 2 2"
     assert run(machine, WITHOUT_DESCRIPTORS).strip() == "0 0 2 2"
-    holder.communicate("\n")
+    holder.say()
+    assert holder.end() == 0
     assert run(machine, ALLOCATE).strip() == "0 0 0 0"
 
 
 def test_a_program_has_nothing_of_the_one_that_it_replaces(sim: SimulatedMachine) -> None:
     """After an exec, the process is charged for what the new program has, and for no more."""
-    before, after = run(sim, EXEC).splitlines()
+    done = subprocess.run(
+        [sys.executable, "-c", EXEC], env=sim.env(), check=True, stdout=subprocess.PIPE, text=True
+    )
+    before, after = done.stdout.splitlines()
     assert before == after
     assert before.endswith(" 0")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT, SIM_DRIVER
+from tests.driver.harness import run_program
+from tests.support.paths import SIM_DRIVER
 from tests.support.sim import MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
@@ -36,14 +35,8 @@ def said(folder: Path, *lines: str) -> list[str]:
     """What a program prints on a machine of its own, whose device has 512 MiB."""
     machine = SimulatedMachine(folder, bytes_per_device=512 * MIB)
     program = "\n".join([SET_UP, *lines])
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=machine.env({"GPUSHARE_DRIVER": "named"}),
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    done = run_program(machine.env({"GPUSHARE_DRIVER": "named"}), program)
+    assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT, SIM_NVML
+from tests.driver.harness import run_program
+from tests.support.paths import SIM_NVML
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_NVML.exists(), reason="run `make build` first")
@@ -35,13 +36,7 @@ print(int(cuda.cuMemAlloc(1 << 20)[0]))
 def ask(machine: SimulatedMachine, program: str, **extra: str) -> str:
     """What a fresh process on this machine prints."""
     program = f"import pynvml\npynvml.nvmlInit()\n{program}"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=machine.env(extra),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    done = run_program(machine.env(extra), program)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import ROOT, SIM_DRIVER
+from tests.driver.harness import run_program
+from tests.support.paths import SIM_DRIVER
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
@@ -34,13 +33,7 @@ def limited(size):
 
 def said(machine: SimulatedMachine, program: str) -> list[str]:
     """What a program prints on this machine."""
-    done = subprocess.run(
-        [sys.executable, "-c", SET_UP + program],
-        cwd=ROOT,
-        env=machine.env({"GPUSHARE_DRIVER": "named"}),
-        capture_output=True,
-        text=True,
-    )
+    done = run_program(machine.env({"GPUSHARE_DRIVER": "named"}), SET_UP + program)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

@@ -3,14 +3,13 @@ at once, that what nobody touches costs nothing, and that it can fail at any ste
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.driver.harness import run_program
 from tests.driver.test_simulated_machine import run
-from tests.support.paths import ROOT, SIM_DRIVER
+from tests.support.paths import SIM_DRIVER
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
@@ -174,7 +173,7 @@ def test_unmapping_after_the_work_is_no_fault(sim: SimulatedMachine) -> None:
 @pytest.mark.promise("simulated", "Two copy engines, one for each direction")
 def test_one_copy_engine_for_each_direction(tmp_path: Path) -> None:
     """A copy out and a copy in, each over several mappings, run at the same time."""
-    machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
+    machine = SimulatedMachine(tmp_path, copy_bytes_per_s=25_000_000)
     run(machine, MAPPED + BOTH_WAYS)
     copies = [r for r in machine.journal() if r.kind.name.startswith("COPY")]
     assert {(r.kind.name, r.amount) for r in copies} == {
@@ -226,13 +225,8 @@ def test_what_nobody_touches_costs_nothing(tmp_path: Path) -> None:
 )
 def test_every_step_can_fail(sim: SimulatedMachine, plan: str, message: str) -> None:
     """The fault plan reaches the calls that move memory."""
-    done = subprocess.run(
-        [sys.executable, "-c", MAPPED + PARKS],
-        env=sim.env({"GPUSHARE_DRIVER": "named", "GPUSHARE_SIM_FAULTS": plan}),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    env = sim.env({"GPUSHARE_DRIVER": "named", "GPUSHARE_SIM_FAULTS": plan})
+    done = run_program(env, MAPPED + PARKS)
     assert done.returncode != 0
     assert message in done.stderr
 

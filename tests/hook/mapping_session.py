@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from ctypes import byref, c_int, c_size_t, c_uint64
 
 from tests.hook.backing_session import *  # noqa: F403
@@ -103,4 +104,5 @@ def mapped(size: int, **asked: int) -> tuple[int, int]:
 
 def numbers(size: int, seed: int = 1) -> bytes:
     """Bytes that differ from place to place."""
-    return b"".join((seed * 1_000_003 + at).to_bytes(8, "little") for at in range(size // 8))
+    first = seed * 1_000_003
+    return array("Q", range(first, first + size // 8)).tobytes()

@@ -37,7 +37,7 @@ def test_allocations_can_be_moved(backed: Session) -> None:
 @pytest.mark.promise("Plain allocations can be moved, in...")
 def test_chunks_are_as_large_as_can_be(backed: Session) -> None:
     """An allocation is parked in chunks of 64 MiB and one for the rest; all of it comes back."""
-    lines = ["for size in (6, 20, 32, 34, 62, 64, 100, 290, 600):", "    a = alloc(size * MIB)"]
+    lines = ["for size in (6, 20, 32, 34, 62, 64, 100, 290):", "    a = alloc(size * MIB)"]
     lines += ["    print(park(), sums(), restore(), sums(), free(a))"]
     assert backed.run(*lines) == [
         "1 (0, 3) 1 (3, 0) 0",
@@ -48,7 +48,6 @@ def test_chunks_are_as_large_as_can_be(backed: Session) -> None:
         "1 (0, 32) 1 (32, 0) 0",
         "2 (0, 50) 2 (50, 0) 0",
         "5 (0, 145) 5 (145, 0) 0",
-        "10 (0, 300) 10 (300, 0) 0",
     ]
 
 
@@ -389,11 +388,12 @@ def test_a_free_waits_for_the_work(backed: Session) -> None:
     lines = [
         "a, b, s = alloc(4 * MIB), alloc(100), stream_create()",
         "for address in (a, b):",
-        "    print(launch('spin', s, c_uint64(30_000_000)))",
+        "    work = held(s)",
         "    early = call('cuStreamQuery', c_void_p(s))",
+        "    threading.Timer(0.05, setattr, (work, 'value', 1)).start()",
         "    print(early, free(address), call('cuStreamQuery', c_void_p(s)))",
     ]
-    assert backed.run(*lines) == ["0", "600 0 0"] * 2
+    assert backed.run(*lines) == ["600 0 0"] * 2
 
 
 @pytest.mark.promise("backing", "A free while parked gives host memory and address back")

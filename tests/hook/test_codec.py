@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.protocol import codec
 from jupyter_gpushare.protocol.fields import Message
+from tests.hook.conftest import HERE, OUTPUT, SOURCE, newer, one_at_a_time, run
 from tests.protocol.samples import Golden, damaged_streams, golden, messages
-from tests.support.paths import HOOK_GENERATED, ROOT
+from tests.support.paths import HOOK_GENERATED, hook_source
 
 NEED_MORE = 1
 STATUS_OF_FAULT = {
@@ -64,15 +65,15 @@ class EchoProgram:
 
 
 @pytest.fixture(scope="module")
-def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EchoProgram]:
+def echo() -> Iterator[EchoProgram]:
     """The echo program, built with sanitizers."""
-    program = tmp_path_factory.mktemp("codec") / "codec_echo"
-    command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"]
-    command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command += [f"-I{ROOT / 'hook/src'}", f"-I{HOOK_GENERATED}"]
-    command += [str(ROOT / "tests/hook/codec_echo.c")]
-    command += [str(ROOT / "hook/src/agent/codec.c"), "-o", str(program)]
-    subprocess.run(command, check=True)
+    program = OUTPUT / "codec_echo"
+    sources = [HERE / "codec_echo.c", hook_source("codec.c")]
+    with one_at_a_time("codec_echo"):
+        if not newer(program, *sources, *SOURCE.glob("*/*.h"), *HOOK_GENERATED.glob("*.h")):
+            options = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-I", str(SOURCE)]
+            options += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+            run("cc", *options, "-I", HOOK_GENERATED, "-o", program, *sources)
     echo_program = EchoProgram(program)
     yield echo_program
     assert echo_program.close() == 0
@@ -107,7 +108,7 @@ def test_round_trip(echo: EchoProgram, sent: list[Message], piece_bytes: int) ->
 
 @pytest.mark.promise("It is versioned: another version is...")
 @pytest.mark.promise("Both codecs survive fuzzing, and agree...")
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.binary(max_size=200) | damaged_streams(st.builds(codec.encode, messages())),
     st.integers(0, 50),

@@ -157,7 +157,7 @@ def end(running: Running) -> None:
     "and parts of what was freed are used again",
 )
 @settings(
-    max_examples=120,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.compiled import library_named
 from tests.support.waits import WAIT_S_MAX
 
 Unknown = Callable[..., subprocess.CompletedProcess[str]]
@@ -45,11 +46,9 @@ def unknown(program: Callable[..., Path], environment: dict[str, str], tmp_path:
     """Runs programs/unknown.c with a driver that is newer than the headers."""
     folder = tmp_path / "newer"
     folder.mkdir()
-    source = folder / "libcuda.c"
     more = "".join(f"int cuBrandNew{i}(void) {{ return {i}; }}\n" for i in range(300))
-    source.write_text(NEWER_DRIVER + more)
-    flags = ("-shared", "-fPIC", "-w", "-Wl,-Bsymbolic", "-Wl,-soname,libcuda.so.1")
-    subprocess.run(["cc", *flags, "-o", folder / "libcuda.so.1", source], check=True)
+    flags = ("-w", "-Wl,-Bsymbolic", "-Wl,-soname,libcuda.so.1")
+    library_named(folder / "libcuda.so.1", NEWER_DRIVER + more, *flags)
 
     def run(what: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -142,9 +141,7 @@ def test_a_library_is_looked_for_as_without_us(
     """dlopen looks where its caller says: the caller's RUNPATH and $ORIGIN count, not ours."""
     beside, neighbour = tmp_path / "beside", tmp_path / "neighbour.so"
     beside.mkdir()
-    subprocess.run(
-        ["cc", "-shared", "-x", "c", "/dev/null", "-o", beside / "libbeside.so"], check=True
-    )
+    library_named(beside / "libbeside.so", "")
     subprocess.run(["cp", beside / "libbeside.so", neighbour], check=True)
     flags = ("-shared", "-fPIC", "-ldl", "-Wl,-rpath,$ORIGIN/beside", "-Wl,--enable-new-dtags")
     library = program("deep", *flags, suffix="-runpath.so")

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from tests.support.compiled import compiled_library, library_named
 from tests.support.paths import ROOT, SIM_DRIVER, SIM_LIBRARIES
 
 MIB = 1 << 20
@@ -36,11 +36,9 @@ def driver_with(folder: Path, source: str) -> str:
     folder.mkdir()
     older = (SIM_LIBRARIES / "libcuda.so.1").read_bytes()
     (folder / "libcudb.so.1").write_bytes(older.replace(b"libcuda.so.1\0", b"libcudb.so.1\0"))
-    (folder / "functions.c").write_text(source)
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,--no-as-needed"]
-    libraries = [f"-L{folder}", "-l:libcudb.so.1"]
-    output = ["-o", str(folder / "libcuda.so.1"), str(folder / "functions.c")]
-    subprocess.run(["cc", *flags, *output, *libraries], check=True)
+    renamed = compiled_library("", "-Wl,-soname,libcudb.so.1")  # its name is all that is needed
+    flags = ("-Wl,-soname,libcuda.so.1", "-Wl,--no-as-needed", f"-L{renamed.parent}")
+    library_named(folder / "libcuda.so.1", source, *flags, f"-l:{renamed.name}")
     return f"{folder}:{SIM_LIBRARIES}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_arena import Group
 from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
+from tests.support.compiled import library_named
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 from tests.support.waits import wait_until
@@ -166,7 +166,7 @@ def test_memory_that_becomes_fixed_for_rdma_while_it_is_copied(
     """Nobody tells us what is registered. It stays, though it was about to leave, or was copied
     ahead of need."""
     library = tmp_path / "libibverbs.so.1"
-    subprocess.run(["cc", "-shared", "-x", "c", "-o", library, "/dev/null"], check=True)
+    library_named(library, "")
     program = program_with(stop_at(1))
     program.make(size, "rdma=1")
     gets_ready(program, group, size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.test_from_the_issue_host import arena
+from tests.support.compiled import compiled_library
 from tests.support.fake_cgroup import FakeCgroup, own_path
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.paths import HOOK_LIBRARY
@@ -169,12 +169,9 @@ def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler) -> Opened:
     return lambda **options: open_memory_shell(start, scheduler.accept, **options)
 
 
-def shim(folder: Path, source: str) -> str:
+def shim(source: str) -> str:
     """What makes a process preload this before the hook."""
-    (folder / "shim.c").write_text(source)
-    command = ["cc", "-O1", "-shared", "-fPIC", "-o", folder / "shim.so", folder / "shim.c"]
-    subprocess.run([*map(str, command), "-ldl", "-pthread"], check=True)
-    return f"{folder / 'shim.so'}:{HOOK_LIBRARY}"
+    return f"{compiled_library(source, '-O1', '-pthread', '-ldl')}:{HOOK_LIBRARY}"
 
 
 @pytest.mark.promise("Device reset and context destruction while...")
@@ -183,7 +180,7 @@ def test_the_driver_is_left_alone_once_the_handlers_of_exit_run(
 ) -> None:
     """Host memory whose pages are made while the process ends is not registered any more."""
     faults = f"fail cuMemHostRegister nth=1 result={OUT_OF_MEMORY} times=0"
-    env = {"LD_PRELOAD": shim(tmp_path, LATE_PAGES), "GPUSHARE_SIM_FAULTS": faults}
+    env = {"LD_PRELOAD": shim(LATE_PAGES), "GPUSHARE_SIM_FAULTS": faults}
     memory = opens(env=env)
     memory.say("spin d 1000")
     memory.grant()
@@ -203,7 +200,7 @@ class Group:
         self._cgroup = FakeCgroup(folder / "group")
         self._account = folder / "account"
         self._account.write_bytes(bytes(4096))
-        preload = shim(folder, COUNTED)
+        preload = shim(COUNTED)
         self.env = {**self._cgroup.env(), "LD_PRELOAD": preload, "GROUP": str(self._account)}
         self.knobs = folder / "group" / own_path().lstrip("/")
 

@@ -124,7 +124,7 @@ def test_room_that_is_not_there_after_all_is_told(
 ) -> None:
     """The system has no pages, so nothing can be parked: the scheduler hears it, and waits for
     nobody in vain."""
-    env = {"LD_PRELOAD": shim(tmp_path, NO_PAGES)}
+    env = {"LD_PRELOAD": shim(NO_PAGES)}
     memory = open_memory_shell(start, scheduler.accept, env=env)
     memory.say("spin d 1000")
     memory.grant()

@@ -273,7 +273,7 @@ def squat(path: Path, folder: Path) -> subprocess.Popen[bytes]:
     """Another user's process that listens at the scheduler's address."""
     path.unlink(missing_ok=True)
     for parent in [folder, *folder.parents]:
-        if parent.owner() == "root" and parent != Path("/") and parent != Path("/tmp"):
+        if parent.stat().st_uid == 0 and parent != Path("/") and parent != Path("/tmp"):
             parent.chmod(0o755)
     folder.chmod(0o777)
     code = SQUATTER.format(uid=NOBODY, path=str(path))

@@ -33,7 +33,12 @@ CALLS = {
 """By which memory of each kind is made."""
 
 
-@pytest.fixture(params=["plain", "mapped", "pooled", "managed"])
+KINDS = ["plain", "mapped", "pooled", "managed"]
+ALIKE = [KINDS[0], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[1:])]
+"""Where what is shown begins only when memory is made, or has come or gone."""
+
+
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     """Of memory: cuMemAlloc, made and mapped by the program, or stream-ordered."""
     return str(request.param)
@@ -81,6 +86,7 @@ def test_parked_memory_comes_back_as_it_was(holder: MemoryShell) -> None:
 
 
 @pytest.mark.promise("Memory stays where it is when...")
+@pytest.mark.parametrize("kind", ALIKE)
 def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
     """A budget below what is there parks down to it, chunk by chunk, and no further. A small chunk
     that has left before a large one may be back at once, within the budget."""
@@ -97,13 +103,14 @@ def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
     "park",
     "Memory stays where it is when a turn is given back, unless others need the space",
 )
+@pytest.mark.parametrize("kind", ALIKE)
 def test_a_turn_given_back_leaves_memory_where_it_is(holder: MemoryShell) -> None:
     """Nothing moves before somebody else needs the room; with the drop goes an exact report."""
     holder.client.recall()
     holder.client.expect(TurnDropped)
-    last, dropped = holder.client.received[-2:]
+    told = holder.client.received
+    last = told[[isinstance(each, TurnDropped) for each in told].index(True) - 1]
     assert isinstance(last, MemoryReported)
-    assert isinstance(dropped, TurnDropped)
     assert (last.bytes_allocated, last.bytes_parked) == (HELD, 0)
     assert holder.client.hears_none(MemoryReported, for_s=0.3)
 
@@ -172,6 +179,7 @@ def test_a_grant_in_the_middle_of_a_park_turns_it_round(holder: MemoryShell) -> 
 
 
 @pytest.mark.promise("park", "An interrupt during a restore fails the waiting call alone")
+@pytest.mark.parametrize("kind", ALIKE)
 def test_an_interrupt_in_the_middle_of_a_restore_leaves_all_usable(holder: MemoryShell) -> None:
     """The waiting call fails with the documented error, the turn goes back, nothing is lost."""
     holder.take_turn()
@@ -207,6 +215,7 @@ def test_a_growing_holder_asks_and_waits_for_budget(holder: MemoryShell, kind: s
 
 
 @pytest.mark.promise("A holder that grows waits for...")
+@pytest.mark.parametrize("kind", ALIKE)
 def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None:
     """Refused by the scheduler, the allocation fails as on a full device; the next one may fit."""
     holder.limit(HELD)
@@ -218,6 +227,7 @@ def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None
 
 
 @pytest.mark.promise("A holder that grows waits for...")
+@pytest.mark.parametrize("kind", ALIKE)
 def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
     """As a call at the gate: the documented error, and the need is taken back."""
     holder.limit(HELD)
@@ -235,6 +245,7 @@ def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
     "park",
     "A refusal is answered to the allocation that it is meant for, whatever was interrupted before",
 )
+@pytest.mark.parametrize("kind", ALIKE)
 def test_a_refusal_that_crosses_a_cancellation_hits_nobody_else(holder: MemoryShell) -> None:
     """The first allocation was interrupted when its refusal was on its way, and the second waits by
     then: it goes on waiting, and is answered for itself."""
@@ -253,6 +264,7 @@ def test_a_refusal_that_crosses_a_cancellation_hits_nobody_else(holder: MemorySh
 
 
 @pytest.mark.promise("A refusal is answered to the...")
+@pytest.mark.parametrize("kind", ALIKE)
 def test_a_refusal_after_a_cancellation_is_believed_at_once(holder: MemoryShell) -> None:
     """Whatever was interrupted before, the need that it names is told and refused once."""
     holder.limit(HELD)
@@ -320,6 +332,7 @@ def test_memory_of_a_parked_tensor_can_be_freed(holder: MemoryShell) -> None:
     "Parks and restores are in the debug log with bytes, time and rate, and what is where in the "
     "description",
 )
+@pytest.mark.parametrize("kind", ALIKE)
 def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
     """With bytes, time and rate."""
     holder.take_turn()
@@ -338,6 +351,7 @@ def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
 
 
 @pytest.mark.promise("Parks and restores are in the...")
+@pytest.mark.parametrize("kind", ALIKE)
 def test_the_description_tells_what_is_where(holder: MemoryShell) -> None:
     """For each device: allocated, on the device, parked, fixed, and the budget."""
     holder.take_turn()
@@ -353,6 +367,7 @@ def test_the_description_tells_what_is_where(holder: MemoryShell) -> None:
 
 
 @pytest.mark.promise("park", "`GPUSHARE_MEMORY=off` leaves one process's memory where it is")
+@pytest.mark.parametrize("kind", ALIKE)
 def test_one_process_can_be_left_out(opens: Opened) -> None:
     """GPUSHARE_MEMORY=off: its memory stays where it is, whatever the scheduler says."""
     memory = opens(env={"GPUSHARE_MEMORY": "off"})
@@ -371,6 +386,7 @@ def test_one_process_can_be_left_out(opens: Opened) -> None:
     "A driver in another namespace of the dynamic linker is noticed: nothing is parked from then "
     "on, all counts as fixed, and the user is told why",
 )
+@pytest.mark.parametrize("kind", ALIKE)
 def test_a_driver_in_another_namespace_ends_parking(holder: MemoryShell) -> None:
     """What is used there passes by the hook, so no memory may leave under it."""
     assert holder.run("namespace libm.so.6") == 0
@@ -389,6 +405,7 @@ def test_a_driver_in_another_namespace_ends_parking(holder: MemoryShell) -> None
     assert holder.is_whole(0)
 
 
+@pytest.mark.parametrize("kind", ALIKE)
 def test_another_namespace_without_a_driver_is_nothing(holder: MemoryShell) -> None:
     """Libraries that know nothing of CUDA may be wherever the program wants."""
     assert holder.run("namespace libm.so.6") == 0
@@ -397,6 +414,7 @@ def test_another_namespace_without_a_driver_is_nothing(holder: MemoryShell) -> N
     assert described(holder.shell)["memory_stays_because"] == ""
 
 
+@pytest.mark.parametrize("kind", ALIKE)
 def test_what_is_parked_when_parking_ends_comes_back(holder: MemoryShell) -> None:
     """It stays parked until the turn comes, and no longer leaves then."""
     holder.take_turn()

@@ -282,7 +282,9 @@ def test_what_is_lost_with_its_context_keeps_no_gate_shut(two: Healthy) -> None:
 
 
 @pytest.mark.promise("Nothing is unmapped while a copy...")
-@pytest.mark.parametrize("nth", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "nth", [2, *(pytest.param(nth, marks=pytest.mark.full) for nth in (3, 4)), 5]
+)
 def test_a_context_that_cannot_be_made_current(two: Healthy, tmp_path: Path, nth: int) -> None:
     """Each device's copies are asked for in its own context: where that cannot be made current,
     they may run on."""

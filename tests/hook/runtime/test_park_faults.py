@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from jupyter_gpushare.protocol.messages import (
 )
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
+from tests.support.compiled import library_named
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.sim import GIB, SimulatedMachine
 from tests.support.waits import wait_until
@@ -328,21 +329,17 @@ def test_a_copy_that_failed_on_the_way_out_is_made_again_later(opens: Opened) ->
 
 @pytest.mark.promise("A chunk that could not be...")
 def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens_in_chunks: Opened) -> None:
-    """Each chunk is tried again after one second, then after two: the mover does not spin."""
+    """Each chunk is tried again after one second, then after two, or a quarter of that earlier with
+    others: the mover does not spin."""
     faults = "fail cuMemcpyDtoHAsync nth=1 times=0 result=1"
     chunks = 10
     memory = hold(opens_in_chunks(env={"GPUSHARE_SIM_FAULTS": faults}), (8 * MIB,) * chunks)
     memory.take_turn()
+    began_s = time.monotonic()
     memory.budget(0)
-
-    def failed_at_ms() -> list[float]:
-        lines = memory.shell.log_lines("park: the driver answers 1 ")
-        return [float(line.split()[1]) for line in lines]
-
-    wait_until(lambda: len(failed_at_ms()) == 3 * chunks)
-    first, second, third = (failed_at_ms()[i * chunks :][:chunks] for i in range(3))
-    assert min(second) - max(first) >= 700
-    assert min(third) - max(second) >= 1700
+    failed = "park: the driver answers 1 "
+    wait_until(lambda: len(memory.shell.log_lines(failed)) >= 3 * chunks)
+    assert time.monotonic() - began_s >= 0.75 * (1 + 2)
     memory.say("sum 0")
     memory.grant()
     assert memory.result("sum") == 0
@@ -533,14 +530,16 @@ def test_without_a_scheduler_parked_memory_stays_parked(
 def test_a_process_that_ends_while_it_parks_ends_soon(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
-    """The mover leaves the driver alone once the handlers of exit run: the rest is not copied."""
-    slow = SimulatedMachine(tmp_path / "slow", copy_bytes_per_s=20 * MIB)
-    memory = hold(open_memory_shell(partial(start, machine=slow), scheduler.accept))
+    """The mover leaves the driver alone once the handlers of exit run: the rest is not copied. A
+    small chunk leaves first; the other one would take half a minute."""
+    slow = SimulatedMachine(tmp_path / "slow", copy_bytes_per_s=2 * MIB)
+    memory = open_memory_shell(partial(start, machine=slow), scheduler.accept)
+    hold(memory, (2 * MIB, SIZE))
     memory.take_turn()
     memory.budget(0)
     memory.client.expect_memory(lambda report: report.bytes_parked > 0)
     assert memory.shell.finish() == 0
-    assert sum(r.amount for r in slow.journal() if r.kind.name == "COPY_D2H") < HELD
+    assert sum(r.amount for r in slow.journal() if r.kind.name == "COPY_D2H") == 2 * MIB
 
 
 @pytest.mark.promise(
@@ -571,7 +570,7 @@ def test_memory_that_a_library_uses_without_launches_stays(
 ) -> None:
     """It counts as fixed from the park on, and the user reads why, once."""
     memory = hold(opens())
-    subprocess.run(["cc", "-shared", "-x", "c", "-o", tmp_path / library, "/dev/null"], check=True)
+    library_named(tmp_path / library, "")
     assert memory.run(f"load {tmp_path / library}") == 0
     memory.take_turn()
     memory.budget(0)
@@ -596,7 +595,7 @@ def test_memory_for_rdma_stays_where_that_is_loaded(
     """What was made for it alone: nobody tells us what is registered."""
     memory, library = open_memory_shell(start, scheduler.accept, kind=kind), "libibverbs.so.1"
     hold(memory)
-    subprocess.run(["cc", "-shared", "-x", "c", "-o", tmp_path / library, "/dev/null"], check=True)
+    library_named(tmp_path / library, "")
     assert memory.run(f"load {tmp_path / library}") == 0
     memory.take_turn()
     memory.budget(0)
@@ -615,7 +614,7 @@ def test_memory_that_would_stay_does_not_come_ahead_of_its_turn(
 ) -> None:
     """It could not leave again for whoever has the turn."""
     memory, library = parked(opens()), tmp_path / "libnvidia-encode.so.1"
-    subprocess.run(["cc", "-shared", "-x", "c", "-o", library, "/dev/null"], check=True)
+    library_named(library, "")
     assert memory.run(f"load {library}") == 0
     memory.limit(HELD)
     memory.shell.expect_error("libnvidia-encode")

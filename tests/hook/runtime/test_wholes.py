@@ -17,6 +17,7 @@ from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import write_group
 from tests.hook.runtime.two_devices import Files
+from tests.support.compiled import library_named
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.paths import hook_source
 from tests.support.sim import GIB, SimulatedMachine
@@ -295,7 +296,7 @@ def test_a_process_that_ends_meanwhile_ends(opens: Opens) -> None:
 def test_memory_for_rdma_is_made_in_one(opens: Opens, tmp_path: Path) -> None:
     """Where a library for that is loaded: it is fixed from the start, and can be exported."""
     library = tmp_path / "libibverbs.so.1"
-    subprocess.run(["cc", "-shared", "-x", "c", "-o", library, "/dev/null"], check=True)
+    library_named(library, "")
     program = opens()
     program.run(f"ctypes.CDLL({str(library)!r})")
     made(program, asked="handle_types=1, rdma=1")

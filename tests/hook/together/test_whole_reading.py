@@ -3,7 +3,6 @@ end, captures and the end of the process meet each other here."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from jupyter_gpushare.protocol.messages import TurnDropped
 from tests.hook.runtime.mapping_program import MappingProgram, Opens
 from tests.hook.runtime.memory_shell import MIB
+from tests.support.compiled import compiled_library
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine, driver_with
 from tests.support.waits import wait_until
@@ -92,13 +92,6 @@ def uses(program: MappingProgram) -> None:
     assert program.result() == "0"
 
 
-def library(folder: Path, source: str) -> str:
-    (folder / "late.c").write_text(source)
-    output = folder / "late.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", output, folder / "late.c", "-ldl"], check=True)
-    return str(output)
-
-
 @pytest.mark.promise(
     "backing",
     "Memory is made one allocation only while the gate is shut, also where it is asked for in the "
@@ -106,7 +99,7 @@ def library(folder: Path, source: str) -> str:
 )
 def test_an_export_in_the_moment_in_which_the_gate_opens(opens: Opens, tmp_path: Path) -> None:
     """What another thread writes in that moment is not lost."""
-    late = library(tmp_path, WAKES_LATE)
+    late = compiled_library(WAKES_LATE, "-ldl")
     holds = f"hold cuMemcpyHtoDAsync {MOVER} until=back; hold cuMemcpyDtoHAsync {MOVER} from=late"
     program = opens(f"{holds} until=on nth=3", env={"LD_PRELOAD": f"{late}:{HOOK_LIBRARY}"})
     made(program, 3)
