@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.conftest import new_context
-from tests.browser.panel import PANEL_ID, Panel
+from tests.browser.panel import Panel, show_panel
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.hub.running_hub import PASSWORD, RunningHub, running_hub, server_env
 from tests.hub.visitor import Visitor
@@ -87,5 +87,4 @@ def opened_panel(browser: Browser, hub: RunningHub) -> Panel:
     page.locator("#password_input").fill(PASSWORD)
     page.locator("#login_submit").click()
     page.locator("#jupyterlab-splash").wait_for(state="detached")
-    page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
-    return Panel(page)
+    return show_panel(page)
