@@ -9,6 +9,8 @@ module.exports = {
   roots: ['<rootDir>/src'],
   setupFiles: ['<rootDir>/src/__tests__/support/page.js'],
   testEnvironment: 'jsdom',
+  // It ends a hang, and says nothing about speed.
+  testTimeout: 600_000,
   testRegex: '/__tests__/[^/]+\\.spec\\.tsx?$',
   transform: {
     '\\.[jt]sx?$': [

@@ -76,7 +76,7 @@ def count_loop(env: Mapping[str, str], prefix: tuple[str, ...]) -> str:
     """What a tool prints that counts in launch_loop."""
     command = [*prefix, str(LOOP), str(BUILTINS_PTX), str(COUNTED_LAUNCHES)]
     result = subprocess.run(
-        command, env=dict(env), check=True, capture_output=True, text=True, timeout=300
+        command, env=dict(env), check=True, capture_output=True, text=True, timeout=600
     )
     return result.stdout
 

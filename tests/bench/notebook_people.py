@@ -19,7 +19,7 @@ from jupyter_gpushare.simulator.policies import POLICIES
 from jupyter_gpushare.simulator.run import run
 from tests.support.memory_tenants import MemoryTenant
 
-CELL_S_MAX = 120.0
+CELL_S_MAX = 600.0
 OURS = "ours"
 
 

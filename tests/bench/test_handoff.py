@@ -18,6 +18,7 @@ from tests.bench.bench_handoff import Result, bars_of
 from tests.bench.handoff_steps import STEPS, hook_moments, journal_moments, steps_ms
 from tests.support.paths import ROOT
 from tests.support.timeline import Cell, HandOver
+from tests.support.waits import WAIT_S_MAX
 
 ROUNDS = 20
 GOOD = Result("", 300, 1.4, 2.1, 0.03, 20.0)
@@ -42,7 +43,7 @@ def test_the_hand_over_is_measured() -> None:
         env={**os.environ, "GPUSHARE_DRIVER": "sim"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=WAIT_S_MAX,
     )
     took_ms = (time.monotonic() - began_s) * 1000
     assert done.returncode in (0, 1), done.stderr

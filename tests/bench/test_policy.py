@@ -19,6 +19,7 @@ from tests.bench.bench_policy import Policy, Preset, bars_of, fits, pooled
 from tests.bench.ideals import IDEALS
 from tests.simulator.scenes import notebook, simulated, workload
 from tests.support.paths import ROOT
+from tests.support.waits import WAIT_S_MAX
 
 OURS = Policy(
     jain=0.96,
@@ -59,7 +60,7 @@ def test_policies_are_compared() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=WAIT_S_MAX,
     )
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(done.stdout.splitlines()[-1])["presets"]["classroom"]

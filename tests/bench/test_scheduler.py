@@ -13,6 +13,7 @@ import pytest
 from tests.bench.bars import exit_status
 from tests.bench.bench_scheduler import SHAPES, Cost, Result, bars_of, growth, measure
 from tests.support.paths import ROOT
+from tests.support.waits import WAIT_S_MAX
 
 GOOD = Result(9000, 300.0, 1.2, 2.0, 0.29, 0.23, 20.0)
 
@@ -34,7 +35,7 @@ def test_the_cost_of_an_event_is_measured() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=WAIT_S_MAX,
     )
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(done.stdout.splitlines()[-1])

@@ -21,6 +21,7 @@ from tests.demo.test_small import MARK, await_no_process_of, processes_of
 from tests.demo.training import other_complaints
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.support.paths import ROOT
+from tests.support.waits import WAIT_S_MAX
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +46,7 @@ def started_demo(folder: Path, *options: str, **extra_env: str) -> Iterator[subp
     finally:
         if demo.poll() is None:  # the test has failed
             demo.terminate()
-            demo.communicate(timeout=120)
+            demo.communicate(timeout=WAIT_S_MAX)
 
 
 @pytest.mark.promise(
@@ -64,7 +65,7 @@ def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
     """It exits 0; its report has three users whose notebooks are theirs by the hub's word, and what
     the small demo shows; everything that it started has ended."""
     with started_demo(tmp_path, "--cells=5", "--launch-ms=10") as demo:
-        output, errors = demo.communicate(timeout=240)
+        output, errors = demo.communicate(timeout=WAIT_S_MAX)
     assert other_complaints(errors) == [], output + errors
     assert demo.returncode == ("This does not hold: " in errors), output + errors
     assert "alice, bob, carol log in at http://127.0.0.1:" in output
@@ -78,7 +79,7 @@ def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
     assert report["bytes_parked_per_handover"] >= 0.5 * report["device_bytes"]
     assert report["oom_without_swap"] >= 1
     assert (tmp_path / "demo-timeline.png").stat().st_size > 10_000
-    assert processes_of(tmp_path) == []
+    await_no_process_of(tmp_path)
 
 
 @pytest.mark.promise(
@@ -90,7 +91,7 @@ def test_a_hub_that_is_kept(tmp_path: Path) -> None:
     """With KEEP=1 the hub answers after the demo's end, at the address and by the way of ending it
     that were printed."""
     with started_demo(tmp_path, "--cells=4", "--launch-ms=10", KEEP="1") as demo:
-        output, errors = demo.communicate(timeout=240)
+        output, errors = demo.communicate(timeout=WAIT_S_MAX)
     assert demo.returncode == 0, output + errors
     address = re.search(r"goes on at (http://\S+)", output)
     end = re.search(r"Its files are in (\S+)\. End it with: kill (\d+)", output)
@@ -98,11 +99,11 @@ def test_a_hub_that_is_kept(tmp_path: Path) -> None:
     hub = os.pidfd_open(int(end[2]))
     assert len(processes_of(tmp_path)) >= 7
     try:
-        page = requests.get(f"{address[1]}/hub/login", timeout=120)
+        page = requests.get(f"{address[1]}/hub/login", timeout=WAIT_S_MAX)
         assert page.ok and "Sign in" in page.text
     finally:
         signal.pidfd_send_signal(hub, signal.SIGTERM)
-        assert select.select([hub], [], [], 60)[0], "the hub has not ended"
+        assert select.select([hub], [], [], WAIT_S_MAX)[0], "the hub has not ended"
         os.close(hub)
         shutil.rmtree(end[1])
     await_no_process_of(tmp_path)
@@ -119,7 +120,7 @@ def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path) -> None:
                 break
         assert len(processes_of(tmp_path)) >= 8
         demo.send_signal(signal.SIGINT)
-        _, errors = demo.communicate(timeout=120)
+        _, errors = demo.communicate(timeout=WAIT_S_MAX)
     assert demo.returncode == 130
     assert "everything that the demo started has ended" in errors
-    assert processes_of(tmp_path) == []
+    await_no_process_of(tmp_path)

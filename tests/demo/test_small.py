@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.demo.training import other_complaints
 from tests.support.paths import ROOT
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 MARK = "GPUSHARE_TEST_MARK"
 
@@ -41,19 +40,9 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def await_no_process_of(folder: Path, within_s: float = 60.0) -> None:
+def await_no_process_of(folder: Path) -> None:
     """A process that ends because another one has ended takes its time."""
-    deadline = time.monotonic() + within_s
-    while left := processes_of(folder):
-        names = {pid: command_of(pid) for pid in left}
-        assert time.monotonic() < deadline, f"these have not ended: {names}"
-        time.sleep(0.2)
-
-
-def command_of(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return "ended meanwhile"
+    wait_until(lambda: not processes_of(folder), f"the end of all processes that have {MARK}")
 
 
 @pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
@@ -63,7 +52,7 @@ def test_the_demo_shows_turns(tmp_path: Path) -> None:
     """It exits 0, says that the GPU is simulated, and its report holds what the project promises;
     every process that it started has ended."""
     demo = start_demo(tmp_path, "--cells=5", "--launch-ms=10")
-    output, errors = demo.communicate(timeout=120)
+    output, errors = demo.communicate(timeout=WAIT_S_MAX)
     assert other_complaints(errors) == [], output + errors
     assert demo.returncode == ("This does not hold: " in errors), output + errors
     assert "SIMULATED" in output and "alice.ipynb holds, bob.ipynb waits" in output
@@ -78,7 +67,7 @@ def test_the_demo_shows_turns(tmp_path: Path) -> None:
     assert report["bytes_parked_per_handover"] >= 0.5 * report["device_bytes"]
     assert report["oom_without_swap"] >= 1
     assert (tmp_path / "demo-timeline.png").stat().st_size > 10_000
-    assert processes_of(tmp_path) == []
+    await_no_process_of(tmp_path)
 
 
 @pytest.mark.promise("The demo shows live who holds...")
@@ -98,7 +87,7 @@ def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Sig
             break
     assert len(processes_of(tmp_path)) >= 4
     demo.send_signal(number)
-    _, errors = demo.communicate(timeout=120)
+    _, errors = demo.communicate(timeout=WAIT_S_MAX)
     assert demo.returncode == 130
     assert "everything that the demo started has ended" in errors
-    assert processes_of(tmp_path) == []
+    await_no_process_of(tmp_path)

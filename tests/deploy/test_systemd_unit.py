@@ -28,6 +28,7 @@ from tests.support.other_user import OTHER_UID, as_other_user, as_root_only
 from tests.support.paths import ROOT
 from tests.support.sim import SimulatedMachine
 from tests.support.view_stand_in import token_file
+from tests.support.waits import WAIT_S_MAX
 
 COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "scheduler"]
 
@@ -125,7 +126,7 @@ def bounded(tmp_path: Path) -> Iterator[Path]:
             assert pipe.readline() == "ready\n"
         yield directory
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
+        assert process.wait(WAIT_S_MAX) == 0
 
 
 @as_root_only

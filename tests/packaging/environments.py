@@ -53,9 +53,14 @@ class Distributions:
 
 
 def build_both(into: Path) -> Distributions:
-    """As a release does it: an sdist, and the wheel from that, each in an isolated environment."""
-    run([sys.executable, "-m", "build", "--outdir", into, ROOT], cwd=into)
-    return Distributions(sdist=only(into, "*.tar.gz"), wheel=only(into, "*.whl"))
+    """As a release does it: an sdist, in an isolated environment, and the wheel from that. The
+    wheel is made by pip, with a C compiler and no Node: `pip install` of the sdist does the same,
+    and then installs the wheel."""
+    run([sys.executable, "-m", "build", "--sdist", "--outdir", into, ROOT], cwd=into)
+    sdist = only(into, "*.tar.gz")
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", into]
+    run([*wheel, sdist], cwd=into, env=clean_env({"PATH": tools_without_node(into / "tools")}))
+    return Distributions(sdist=sdist, wheel=only(into, "*.whl"))
 
 
 def build_wheel_without_panel(into: Path) -> Path:
@@ -91,17 +96,35 @@ def paths_of_the_machine(*scratch: Path) -> list[bytes]:
 
 
 class Environment:
-    """A new virtual environment with one distribution of ours in it, and what a test adds."""
+    """A new virtual environment, into which the pip of this one installs."""
 
-    def __init__(self, folder: Path, interpreter: str) -> None:
+    def __init__(self, folder: Path, interpreter: str | Path) -> None:
         self.folder = folder
-        run([interpreter, "-m", "venv", folder], cwd=folder.parent)
+        run([interpreter, "-m", "venv", "--without-pip", folder], cwd=folder.parent)
+
+    @classmethod
+    def copy_of(cls, python: Path, folder: Path) -> Environment:
+        """Of the environment with this interpreter: whatever is installed into the copy, that one
+        stays as it is."""
+        original = python.parent.parent
+        shutil.copytree(original, folder, symlinks=True)
+        for program in (folder / "bin").iterdir():
+            if program.is_file() and not program.is_symlink():
+                text = program.read_bytes()
+                program.write_bytes(text.replace(bytes(original), bytes(folder)))
+        copy = cls.__new__(cls)
+        copy.folder = folder
+        return copy
 
     def install(self, *requirements: str | Path, path: str | None = None) -> None:
-        """By pip; with another PATH where the tools that it may use are to be few."""
+        """With another PATH where the tools that pip may use are to be few."""
         env = clean_env({"PATH": path} if path is not None else {})
-        command = [self.python, "-m", "pip", "install", "--quiet", *requirements]
-        run(command, cwd=self.folder, env=env)
+        self.pip("install", "--quiet", "--no-compile", *requirements, env=env)
+
+    def pip(self, *arguments: str | Path, env: Mapping[str, str] | None = None) -> str:
+        """What it prints."""
+        command = [sys.executable, "-m", "pip", "--python", self.python]
+        return run([*command, *arguments], cwd=self.folder, env=env)
 
     @property
     def bin(self) -> Path:

@@ -20,10 +20,9 @@ from jupyter_gpushare.client.paths import HTTP_SOCKET
 from tests.packaging.environments import Environment
 from tests.server.server_process import schedulers_of
 from tests.support.ports import free_port
+from tests.support.waits import WAIT_S_MAX
 
 TOKEN = "the-tests-own"
-START_S_MAX = 120.0
-CELL_S_MAX = 60.0
 LOOK_EVERY_S = 0.1
 
 
@@ -57,7 +56,7 @@ class JupyterLab:
                 stderr=log,
                 start_new_session=True,
             )
-        until_s = time.monotonic() + START_S_MAX
+        until_s = time.monotonic() + WAIT_S_MAX
         while not self._answers():
             assert self._process.poll() is None, self._log.read_text()
             assert time.monotonic() < until_s, self._log.read_text()
@@ -81,7 +80,7 @@ class JupyterLab:
     def ask(self, method: str, path: str, body: object = None) -> requests.Response:
         headers = {"Authorization": f"token {TOKEN}"}
         return requests.request(
-            method, f"{self._url}/{path}", json=body, headers=headers, timeout=START_S_MAX
+            method, f"{self._url}/{path}", json=body, headers=headers, timeout=WAIT_S_MAX
         )
 
     def open_notebook(self, name: str) -> str:
@@ -101,7 +100,7 @@ class JupyterLab:
         client = BlockingKernelClient()
         client.load_connection_file(str(self._folder / "runtime" / f"kernel-{kernel_id}.json"))
         # A kernel that answers late on a busy machine is not a dead one.
-        client.hb_channel.time_to_dead = CELL_S_MAX
+        client.hb_channel.time_to_dead = WAIT_S_MAX
         client.start_channels()
         printed: list[str] = []
 
@@ -110,8 +109,8 @@ class JupyterLab:
             printed.append(content.get("text") or content.get("data", {}).get("text/plain", ""))
 
         try:
-            client.wait_for_ready(timeout=CELL_S_MAX)
-            reply = client.execute_interactive(code, timeout=CELL_S_MAX, output_hook=note)
+            client.wait_for_ready(timeout=WAIT_S_MAX)
+            reply = client.execute_interactive(code, timeout=WAIT_S_MAX, output_hook=note)
         finally:
             client.stop_channels()
         assert reply["content"]["status"] == "ok", reply["content"]
@@ -120,7 +119,7 @@ class JupyterLab:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(START_S_MAX)
+            self._process.wait(WAIT_S_MAX)
             self._process = None
 
     def __enter__(self) -> JupyterLab:

@@ -20,10 +20,9 @@ from tests.packaging.environments import (
     Distributions,
     Environment,
     build_both,
-    build_wheel_without_panel,
     paths_of_the_machine,
-    tools_without_node,
 )
+from tests.support.environments import shared_wheel
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
@@ -48,24 +47,20 @@ def oldest_python() -> str | None:
 
 
 # Where there is no such interpreter, syntax and imports are still held to it (test_wheel.py).
-WAYS_IN = ["wheel", "sdist", *(["wheel in the oldest Python"] if oldest_python() else [])]
+PYTHONS = ["this Python", *(["the oldest Python"] if oldest_python() else [])]
 
 
-@pytest.fixture(scope="module", params=WAYS_IN)
+@pytest.fixture(scope="module", params=PYTHONS)
 def installed(
     request: pytest.FixtureRequest,
     distributions: Distributions,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Environment:
-    """One environment for each way in. A wheel needs no tools at all, an sdist a C compiler."""
+    """The wheel in an empty environment. It is the one that pip has made of the sdist, with a C
+    compiler, and it needs no tools at all."""
     interpreter = (oldest_python() if "oldest" in request.param else None) or sys.executable
-    folder = tmp_path_factory.mktemp("environment")
-    environment = Environment(folder / "venv", interpreter)
-    if request.param == "sdist":
-        environment.install(distributions.sdist, path=tools_without_node(folder / "tools"))
-    else:
-        environment.install(distributions.wheel, path="")
-    environment.install(A_KERNEL, WHAT_A_CELL_USES)
+    environment = Environment(tmp_path_factory.mktemp("environment") / "venv", interpreter)
+    environment.install(distributions.wheel, A_KERNEL, WHAT_A_CELL_USES, path="")
     return environment
 
 
@@ -168,7 +163,7 @@ def test_the_page_of_the_view_is_there(installed: Environment) -> None:
 @pytest.mark.promise("One wheel for a platform has...")
 def test_requirements_fit_together(installed: Environment) -> None:
     """pip finds nothing missing and nothing in conflict."""
-    assert "No broken requirements found" in installed.run("python", "-m", "pip", "check")
+    assert "No broken requirements found" in installed.pip("check")
 
 
 @pytest.mark.promise("Wheel and sdist, each in an empty...")
@@ -230,13 +225,10 @@ def test_sdist_names_no_path_of_this_machine(distributions: Distributions) -> No
 
 
 @pytest.mark.promise("The library needs the C library...")
-def test_library_does_not_tell_where_it_was_built(
-    distributions: Distributions, tmp_path: Path
-) -> None:
+def test_library_does_not_tell_where_it_was_built(distributions: Distributions) -> None:
     """Built from the sdist or from the checkout, in other folders: the same bytes."""
-    from_checkout = build_wheel_without_panel(tmp_path)
     libraries = []
-    for wheel in (distributions.wheel, from_checkout):
+    for wheel in (distributions.wheel, shared_wheel()):
         with zipfile.ZipFile(wheel) as archive:
             libraries.append(archive.read(LIBRARY_IN_WHEEL))
     assert libraries[0] == libraries[1]

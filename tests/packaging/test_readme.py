@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ from tests.packaging.environments import SERVER_CONFIG_IN_PREFIX, Environment, r
 from tests.packaging.jupyter_lab import JupyterLab
 from tests.packaging.readme import blocks_under, commands_under
 from tests.support import gpu_cells
+from tests.support.environments import shared_python
 from tests.support.paths import ROOT
 from tests.support.sim import SimulatedMachine
 
@@ -22,7 +22,7 @@ WITHOUT_A_HUB, WITH_A_HUB, OUT = (
     "For a JupyterHub, in ten minutes",
     "Switching it off",
 )
-WHAT_CELLS_USE = "cuda-bindings>=13.0"
+BEFORE_US = ["cuda-bindings>=13.0", "jupyterhub>=5.2", "jupyterlab>=4.2", "pip"]
 LINES_AT_MOST = 5
 SHARES = "import os; print('GPUSHARE_TOKEN' in os.environ)"
 
@@ -46,10 +46,14 @@ def device(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, device: dict[str, str]) -> Iterator[JupyterLab]:
-    """A person who has JupyterLab and an environment in which a framework is."""
-    environment = Environment(tmp_path / "venv", sys.executable)
-    environment.install("jupyterlab>=4.2", WHAT_CELLS_USE)
+def environment(tmp_path: Path) -> Environment:
+    """What people have before: JupyterLab, JupyterHub, pip, and what a framework needs."""
+    return Environment.copy_of(shared_python("before-us", BEFORE_US), tmp_path / "venv")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, environment: Environment, device: dict[str, str]) -> Iterator[JupyterLab]:
+    """A person who starts JupyterLab there."""
     with JupyterLab(environment, tmp_path, device) as lab:
         yield lab
 
@@ -64,7 +68,7 @@ def test_two_commands_and_out_again(clone: Path, lab: JupyterLab) -> None:
     """After the two commands a notebook's kernel takes turns and the page has the panel; after the
     one that switches the extension off, kernels are plain; after the last one nothing is left."""
     install, start = commands_under(WITHOUT_A_HUB)
-    run(["sh", "-c", install], cwd=clone, env=lab.env)
+    run(["sh", "-c", install], cwd=clone, env={**lab.env, "HOME": str(Path.home())})  # its caches
     lab.start(start)
     kernel = lab.open_notebook("work.ipynb")
     assert "True" in lab.run_cell(kernel, SHARES)
@@ -91,14 +95,6 @@ def test_two_commands_and_out_again(clone: Path, lab: JupyterLab) -> None:
 
 
 @pytest.fixture
-def hub_environment(tmp_path: Path) -> Environment:
-    """Where a hub and its users' servers run already."""
-    environment = Environment(tmp_path / "venv", sys.executable)
-    environment.install("jupyterhub>=5.2", "jupyterlab>=4.2", WHAT_CELLS_USE)
-    return environment
-
-
-@pytest.fixture
 def folder() -> Iterator[Path]:
     """Not below pytest's own, which other users may not enter."""
     with TemporaryDirectory(prefix="gpushare-hub-") as name:
@@ -115,17 +111,17 @@ def folder() -> Iterator[Path]:
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_hub_in_ten_minutes_and_out_again(
-    clone: Path, hub_environment: Environment, device: dict[str, str], folder: Path
+    clone: Path, environment: Environment, device: dict[str, str], folder: Path
 ) -> None:
     """The steps make a user's notebook take turns, as hers by the hub's word, and the magics of
     her notebook answer; the line under "Switching it off" makes it plain; the package can go."""
     (install,), (lines,) = commands_under(WITH_A_HUB), blocks_under(WITH_A_HUB, "python")
     (looks,) = blocks_under(WITH_A_HUB, "ipython")
-    run(["sh", "-c", install], cwd=clone, env=hub_environment.env())
+    run(["sh", "-c", install], cwd=clone, env=environment.env())
     env = server_env(device, folder)
     del env["GPUSHARE_LIBRARY"]  # the installed one is meant
     hub = RunningHub(
-        folder, server_env=env, scheduler_env=env, python=hub_environment.python, our_lines=lines
+        folder, server_env=env, scheduler_env=env, python=environment.python, our_lines=lines
     )
     try:
         alice = hub.start().visitor("alice")
@@ -148,7 +144,7 @@ def test_a_hub_in_ten_minutes_and_out_again(
         hub.stop()
 
         hub.forget_us()
-        run(["sh", "-c", commands_under(OUT)[-1]], cwd=clone, env=hub_environment.env())
+        run(["sh", "-c", commands_under(OUT)[-1]], cwd=clone, env=environment.env())
         without = hub.start().visitor("alice").open_notebook("work.ipynb")
         assert without.run("import jupyter_gpushare").ename == "ModuleNotFoundError"
     finally:

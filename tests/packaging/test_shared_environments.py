@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import environments
+from tests.support.waits import WAIT_S_MAX
 
 
 @pytest.mark.promise("demo", "Test workers that need the same environment make it once")
@@ -29,7 +30,7 @@ def test_workers_that_need_the_same_environment_make_it_once(
             installed.touch()
 
     def ask() -> bool:
-        begun.wait(120)
+        begun.wait(WAIT_S_MAX)
         environments.shared_python("shared", ["something==1.0"])
         return installed.exists()
 

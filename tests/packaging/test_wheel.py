@@ -22,9 +22,9 @@ from tests.packaging.environments import (
     LIBRARY_IN_WHEEL,
     PYTHON_OLDEST,
     SERVER_CONFIG_IN_PREFIX,
-    build_wheel_without_panel,
     paths_of_the_machine,
 )
+from tests.support.environments import shared_wheel
 from tests.support.paths import ROOT
 
 if sys.version_info >= (3, 11):
@@ -34,8 +34,8 @@ else:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel_without_panel(tmp_path_factory.mktemp("wheel"))
+def wheel() -> Path:
+    return shared_wheel()
 
 
 def tracked(*patterns: str) -> set[str]:

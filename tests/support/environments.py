@@ -8,32 +8,50 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.packaging.environments import build_wheel_without_panel, clean_env, run
+from tests.packaging.environments import build_wheel_without_panel, clean_env, only, run
 from tests.support.paths import BUILD, ROOT
 
 FOLDER = BUILD / "environments"
-SOURCES = ("hook", "jupyter-config", "jupyter_gpushare", "hatch_build.py", "pyproject.toml")
+SOURCES = (
+    *("deploy", "hook", "jupyter-config", "jupyter_gpushare", "hatch_build.py", "pyproject.toml"),
+    *("LICENSE", "README.md"),
+)
 """What a wheel without the panel is built from."""
 BUILT = {"__pycache__", "lib", "labextension"}
 
 
 def shared_python(name: str, requirements: list[str], *, with_our_wheel: bool = False) -> Path:
-    """Its interpreter. The environment is made anew when what belongs in it has changed."""
+    """Its interpreter. The environment is made anew when the requirements are others; another
+    wheel of ours replaces the one in it."""
     folder = FOLDER / name
     python = folder / "bin" / "python"
-    wanted = "\n".join([*requirements, _digest_of_sources() if with_our_wheel else ""])
-    with _made_once(folder, wanted) as is_there:
+    with _made_once(folder, "\n".join(requirements)) as is_there:
         if not is_there:
-            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-            with tempfile.TemporaryDirectory() as scratch:
-                wheel = [str(build_wheel_without_panel(Path(scratch)))] if with_our_wheel else []
-                _install(python, *requirements, *wheel)
+            make = [sys.executable, "-m", "venv", "--clear", "--without-pip", folder]
+            subprocess.run(make, check=True)
+            _install_into(python, *requirements)
+    if with_our_wheel:
+        wheel = shared_wheel()
+        with _made_once(folder, _digest_of_sources(), ready=".ours") as is_there:
+            if not is_there:
+                _install_into(python, "--no-deps", "--force-reinstall", str(wheel))
+                _install_into(python, str(wheel))  # what it needs
     return python
+
+
+def shared_wheel() -> Path:
+    """Of this checkout, without the panel."""
+    folder = FOLDER / "wheel"
+    with _made_once(folder, _digest_of_sources()) as is_there:
+        if not is_there:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            build_wheel_without_panel(folder)
+    return only(folder, "*.whl")
 
 
 def shared_packages(name: str, requirements: list[str]) -> Path:
@@ -43,7 +61,7 @@ def shared_packages(name: str, requirements: list[str]) -> Path:
     with _made_once(folder, "\n".join(requirements)) as is_there:
         if not is_there:
             shutil.rmtree(folder, ignore_errors=True)
-            _install(Path(sys.executable), "--no-deps", "--target", str(folder), *requirements)
+            _install("--no-deps", "--target", str(folder), *requirements)
     return folder
 
 
@@ -52,23 +70,33 @@ def version_of(python: Path, package: str) -> str:
     return run([python, "-c", ask], cwd=python.parent).strip()
 
 
-def _install(python: Path, *arguments: str) -> None:
+def _install_into(python: Path, *arguments: str) -> None:
+    _pip("--python", str(python), "install", *arguments)
+
+
+def _install(*arguments: str) -> None:
+    _pip("install", *arguments)
+
+
+def _pip(*arguments: str) -> None:
+    """This environment's: a new one takes a third of the time."""
     options = ["--quiet", "--no-compile", "--disable-pip-version-check"]
-    command = [python, "-m", "pip", "install", *options, *arguments]
+    at = arguments.index("install") + 1
+    command = [sys.executable, "-m", "pip", *arguments[:at], *options, *arguments[at:]]
     subprocess.run(command, check=True, env=clean_env())
 
 
 @contextmanager
-def _made_once(folder: Path, wanted: str) -> Iterator[bool]:
+def _made_once(folder: Path, wanted: str, ready: str = ".ready") -> Iterator[bool]:
     """Whether it is there as wanted. If not, it is when this ends; others wait meanwhile."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    ready = folder / ".ready"
+    note = folder / ready
     with (FOLDER / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        is_there = ready.exists() and ready.read_text() == wanted
+        is_there = note.exists() and note.read_text() == wanted
         yield is_there
         if not is_there:
-            ready.write_text(wanted)
+            note.write_text(wanted)
 
 
 def _digest_of_sources() -> str:
