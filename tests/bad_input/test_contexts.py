@@ -26,6 +26,7 @@ from tests.support.memory_tenants import (
 )
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import MIB, SimulatedMachine
+from tests.support.waits import HANG_S
 
 DEVICE = 2048 * MIB
 CONTEXT = 256 * MIB
@@ -89,7 +90,7 @@ def crowded(directory: Path, wait_s: float) -> Iterator[Crowded]:
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Crowded]:
-    with crowded(tmp_path, 60) as found:
+    with crowded(tmp_path, HANG_S) as found:
         yield found
 
 

@@ -35,7 +35,7 @@ assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert cuda.cuCtxSetCurrent(context) == 0
 print("ready", flush=True)
 sys.stdin.readline()
-until_s = time.monotonic() + 60
+until_s = time.monotonic() + 600
 while left > 0 and time.monotonic() < until_s:
     left -= (cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 21)) == 0) << 21
 print("has it" if left <= 0 else f"lacks {left}", flush=True)

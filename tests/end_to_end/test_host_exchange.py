@@ -22,11 +22,11 @@ from tests.end_to_end.handovers import (
 )
 from tests.end_to_end.test_random_handovers import SETTINGS
 from tests.hook.runtime.test_arena import Group
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import MemoryTenant, MemoryTenants, faults, swapping_scheduler
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import GIB, MIB, SimulatedMachine
+from tests.support.waits import await_that
 
 DEVICE = 512 * MIB
 HELD = 400 * MIB
@@ -104,7 +104,7 @@ def one_that_keeps_another_parked(
 def nothing_is_ready(shared: Host) -> None:
     """What was made ready ahead of need goes back where nothing is left."""
     shared.group.leave(0)
-    wait_until(lambda: shared.group.taken()[0] <= parked_least(shared))
+    await_that(lambda: shared.group.taken()[0] <= parked_least(shared), "nothing is ready")
 
 
 def parked_least(shared: Host) -> int:
