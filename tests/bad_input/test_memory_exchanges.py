@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.swapping import (
-    EACH_KIND,
+    ASYNC_AT_LENGTH,
     SLOW_BYTES_PER_S,
     SmallDevice,
     comes_true,
@@ -87,7 +87,7 @@ def grabber(device: SmallDevice, size: int) -> Iterator[Grabber]:
     "Foreign memory that appears in the middle of an exchange: who does not fit beside it waits, "
     "is told why and can be interrupted, and has every byte when it has gone",
 )
-@EACH_KIND
+@ASYNC_AT_LENGTH
 def test_foreign_memory_that_appears_in_the_middle_of_an_exchange(
     tmp_path: Path, kind: str
 ) -> None:
