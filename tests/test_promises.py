@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from tests.promises import (
@@ -17,26 +19,28 @@ from tests.promises import (
 
 pytest_plugins = ["pytester"]
 
+promises_here = functools.cache(lambda: promises_of(read_marks()))
+"""Reading them parses all tests."""
 STATED = '@pytest.mark.promise("hook", "Frees never wait for the turn")\n'
 
 
 @pytest.mark.promise("demo", "Each promise has a test that exists, and a skipped one fails the run")
 def test_the_document_says_what_the_marks_say() -> None:
     """docs/promises.md is made from the marks."""
-    page = render(promises_of(read_marks()))
+    page = render(promises_here())
     assert page == DOCUMENT.read_text(), "Run `make generate`; a promise is a mark on a test."
 
 
 @pytest.mark.promise("Each promise has a test that...")
 def test_every_heading_has_promises() -> None:
     """No part of what was promised is without a test."""
-    assert {promise.heading for promise in promises_of(read_marks())} == set(HEADINGS)
+    assert {promise.heading for promise in promises_here()} == set(HEADINGS)
 
 
 @pytest.mark.promise("Each promise has a test that...")
 def test_each_promise_is_held_without_a_gpu_too() -> None:
     """CI has no GPU: only what stands under "On a real GPU" may need one."""
-    for promise in promises_of(read_marks()):
+    for promise in promises_here():
         if promise.heading != "gpu":
             assert not all(test.startswith("tests/gpu/") for test in promise.tests), promise.text
 

@@ -80,6 +80,10 @@ OF_CHUNKS = [name for name in KINDS if name != "managed"]
 OTHERS = [name for name in OF_CHUNKS if name != "plain"]
 EACH_KIND = pytest.mark.parametrize("kind", OF_CHUNKS)
 OTHER_KINDS = pytest.mark.parametrize("kind", OTHERS)
+ASYNC_AT_LENGTH = pytest.mark.parametrize(
+    "kind", ["plain", "mapped", pytest.param("async", marks=pytest.mark.full)]
+)
+"""Segments of a pool are large; other tests move them at every run."""
 OTHERS_AT_LENGTH = pytest.mark.parametrize(
     "kind", ["plain", *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)]
 )

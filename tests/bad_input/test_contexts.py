@@ -25,7 +25,7 @@ from tests.support.memory_tenants import (
 )
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import MIB, SimulatedMachine
-from tests.support.waits import wait_until
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 DEVICE = 2048 * MIB
 CONTEXT = 256 * MIB
@@ -89,7 +89,7 @@ def crowded(directory: Path, wait_s: float) -> Iterator[Crowded]:
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Crowded]:
-    with crowded(tmp_path, 60) as found:
+    with crowded(tmp_path, WAIT_S_MAX) as found:
         yield found
 
 

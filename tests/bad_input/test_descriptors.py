@@ -13,7 +13,7 @@ from jupyter_gpushare.kernel.environment import tenant_environment
 from tests.kernel.conftest import SharedGpu
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.tenant_programs import TenantPrograms
-from tests.support.waits import wait_until
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 Bystanders = Callable[[], None]
 
@@ -101,7 +101,7 @@ def test_a_file_in_the_place_of_stderr_is_not_written_to(
             wait_until(lambda: log.exists() or ended(daemon, own), "the hook has something to say")
         finally:
             go.touch()
-        assert daemon.wait(120) == 0
+        assert daemon.wait(WAIT_S_MAX) == 0
     assert result.read_text() == "True 0"
     assert own.read_bytes() == b""
     assert " error: " in log.read_text()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input.swapping import EACH_KIND, SLOW_BYTES_PER_S, SmallDevice, small_device
+from tests.bad_input.swapping import ASYNC_AT_LENGTH, SLOW_BYTES_PER_S, SmallDevice, small_device
 from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, MemoryTenant
 from tests.support.sim import MIB
@@ -30,7 +30,7 @@ assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert cuda.cuCtxSetCurrent(context) == 0
 print("ready", flush=True)
 sys.stdin.readline()
-until_s = time.monotonic() + 60
+until_s = time.monotonic() + 600
 while left > 0 and time.monotonic() < until_s:
     left -= (cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 21)) == 0) << 21
 print("has it" if left <= 0 else f"lacks {left}", flush=True)
@@ -82,7 +82,7 @@ def grabber(device: SmallDevice, size: int) -> Iterator[Grabber]:
     "Foreign memory that appears in the middle of an exchange: who does not fit beside it waits, "
     "is told why and can be interrupted, and has every byte when it has gone",
 )
-@EACH_KIND
+@ASYNC_AT_LENGTH
 def test_foreign_memory_that_appears_in_the_middle_of_an_exchange(
     tmp_path: Path, kind: str
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.swapping import (
+    ASYNC_AT_LENGTH,
     EACH_KIND,
     EVERY_KIND,
     FIRST_FURTHER_SLOT,
@@ -168,7 +169,7 @@ def test_copies_that_stall(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise("Host memory and control groups exhausted...")
-@EACH_KIND
+@ASYNC_AT_LENGTH
 def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     """While the driver registers nothing, memory parks where it cannot be pinned, and every byte
     is right. When it does again, memory moves as before."""
@@ -291,7 +292,7 @@ def test_the_end_of_a_context_in_the_middle_of_a_restore(crawling: SmallDevice, 
 
 
 @pytest.mark.promise("A free while parked needs...")
-@OTHER_KINDS
+@pytest.mark.parametrize("kind", ["mapped", pytest.param("async", marks=pytest.mark.full)])
 def test_frees_in_the_middle_of_an_exchange(slow: SmallDevice) -> None:
     """By other threads than those that wait, of memory that leaves and of memory that comes: what
     is left is whole, and what was freed is there for the next."""
@@ -321,7 +322,7 @@ def test_frees_in_the_middle_of_an_exchange(slow: SmallDevice) -> None:
     "bad-memory",
     "A fork while parked and with an arena takes nothing from the parent",
 )
-@EVERY_KIND
+@ASYNC_AT_LENGTH
 def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
     """A child has neither CUDA nor the parent's host memory, and its end takes nothing away."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)

@@ -56,7 +56,7 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
 @pytest.mark.promise("bad-input", "Scheduler gone: a waiting cell can be interrupted")
 def test_an_interrupt_without_a_scheduler(shared: SharedGpu) -> None:
     """A cell that waits for a scheduler which is gone can be interrupted, and the kernel lives."""
-    kernel, other = shared.kernel("kernel.ipynb"), shared.kernel("other.ipynb")
+    kernel = shared.kernel("kernel.ipynb")
     shared.scheduler.client.change_settings({"reconnect_s": 1})
     kernel.run(gpu_cells.spin(1)).ok()
     shared.scheduler.kill()
@@ -65,4 +65,3 @@ def test_an_interrupt_without_a_scheduler(shared: SharedGpu) -> None:
     kernel.interrupt()
     assert kernel.wait(waiting).ename == "KeyboardInterrupt"
     assert kernel.run("6 * 7").ok().text == "42"
-    other.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -69,9 +70,13 @@ def between(shared: SharedGpu, tmp_path: Path) -> Iterator[OtherVersion]:
     proxy.close()
 
 
+TRIES_APART_S = 5.0
+"""Who was refused tries no more often."""
+
+
 def told(program: GpuProcess) -> str:
     """What the user reads, as soon as there is something."""
-    wait_until(lambda: program.errors() != "", "the user is told", 10)
+    wait_until(lambda: program.errors() != "", "the user is told")
     return program.errors()
 
 
@@ -85,6 +90,7 @@ def test_another_version_of_the_protocol(
 ) -> None:
     """The user reads at once that hook and scheduler do not fit, and what to do; the process lives,
     its calls wait and can be cancelled, it does not storm the scheduler, nobody else notices."""
+    began_s = time.monotonic()
     program = tenant_programs.opened("newer", socket=between.path)
     program.say("0 spin d 1000")
     errors = told(program)
@@ -92,7 +98,7 @@ def test_another_version_of_the_protocol(
     assert "another version" in errors
     assert errors.count(". ") == 1 and "estart" in errors, errors
     bystanders()
-    assert between.connections <= 3
+    assert between.connections <= 2 + (time.monotonic() - began_s) / TRIES_APART_S
     program.say("1 hook cancel_waits")
     program.expect(f"0 spin {CANCELLED}")
     assert program.finish() == 0

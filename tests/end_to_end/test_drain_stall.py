@@ -55,7 +55,13 @@ assert sibling.stdout.readline() == "ready\\n"
     "A drain that stalls on a gated sibling process reopens the gate for the whole tenant, and is "
     "counted",
 )
-@pytest.mark.parametrize("sibling_comes", [True, False], ids=["sibling", "control"])
+@pytest.mark.parametrize(
+    "sibling_comes",
+    [
+        pytest.param(True, id="sibling"),
+        pytest.param(False, id="control", marks=pytest.mark.full),
+    ],
+)
 def test_a_sibling_process_ends_a_drain_stall(
     shared: SharedGpu, tmp_path: Path, sibling_comes: bool
 ) -> None:

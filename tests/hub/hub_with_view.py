@@ -59,7 +59,7 @@ class HubWithView:
         return {(each["node"], each["name"]) for each in answer.json()["tenants"]}
 
     def await_answers(self) -> None:
-        self.home.hub.await_that(
+        self.home.hub.wait_until(
             lambda: self.script("api/v1/nodes", None).status_code == 403, "the view answers"
         )
 

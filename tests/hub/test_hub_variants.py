@@ -181,6 +181,6 @@ def test_a_hub_with_a_view_restarts(start_hub: Callable[..., HubOnAMachine]) -> 
         names = [each["name"] for each in answer.json()["nodes"]] if answer.ok else []
         return own_name() in names
 
-    hub.home.hub.await_that(is_back, "the scheduler reports again")
+    hub.home.hub.wait_until(is_back, "the scheduler reports again")
     assert (hub.view_dir / TOKENS_FILE).read_text() == token_file
     hub.home.hub.stop()

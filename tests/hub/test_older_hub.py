@@ -46,7 +46,7 @@ def test_two_users_take_turns(home: HubOnAMachine) -> None:
         assert tenant["owner"] == name
         assert tenant["counters"]["turns"] >= 1
         expected = ("up", name, [tenant["id"]])
-        home.hub.await_that(lambda: told(visitor) == expected, "the panel knows")  # noqa: B023
+        home.hub.wait_until(lambda: told(visitor) == expected, "the panel knows")  # noqa: B023
 
 
 @pytest.mark.promise("JupyterHub 5 does too...")

@@ -343,7 +343,7 @@ def test_the_hubs_own_scheduler_reports(hub: HubWithView) -> None:
         answer = hub.script(route, token)
         return answer.status_code == 200 and len(answer.json()["devices"]) == 1
 
-    hub.home.hub.await_that(is_there, "the scheduler has reported")
+    hub.home.hub.wait_until(is_there, "the scheduler has reported")
     found = hub.script(route, token).json()
     (device,) = hub.home.hub.scheduler.status()["devices"]
     assert list(found["devices"]) == [device["id"]]

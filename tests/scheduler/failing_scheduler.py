@@ -3,8 +3,6 @@ of a tenant by its token; the way to the core fails at each `RequestWithdrawn`."
 
 from __future__ import annotations
 
-import sys
-
 from jupyter_gpushare.cli.main import main
 from jupyter_gpushare.core import events
 from jupyter_gpushare.core.commands import Command
@@ -34,6 +32,8 @@ def _received_or_fail(inbound: Inbound, client: int, message: Message) -> None:
     _received(inbound, client, message)
 
 
-Machine.handle = _handle_or_fail  # type: ignore[method-assign]
-Inbound.received = _received_or_fail  # type: ignore[method-assign]
-sys.exit(main())
+def command_line_with_bugs() -> object:
+    """In a process of a nursery."""
+    Machine.handle = _handle_or_fail  # type: ignore[method-assign]
+    Inbound.received = _received_or_fail  # type: ignore[method-assign]
+    return main()

@@ -178,6 +178,7 @@ def test_what_came_whole_before_a_fault_still_counts(scheduler: SchedulerUnderTe
         second.expect(TurnGranted)
 
 
+@pytest.mark.promise("bad-input", "Half a message and then silence: likewise, after a deadline")
 def test_half_a_message_and_then_silence(impatient: SchedulerUnderTest) -> None:
     """A message that was begun has a deadline; missing it gives the turn to the next."""
     with (

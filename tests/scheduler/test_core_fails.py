@@ -21,7 +21,7 @@ from tests.support.scheduler_process import SchedulerUnderTest
 class FailingScheduler(SchedulerUnderTest):
     """See failing_scheduler.py."""
 
-    program = (str(Path(__file__).with_name("failing_scheduler.py")),)
+    function = "tests.scheduler.failing_scheduler:command_line_with_bugs"
 
 
 @pytest.fixture

@@ -184,6 +184,7 @@ def test_memory_short_is_a_reason_to_drop(swapping: SchedulerUnderTest) -> None:
         tell(one, budget_of_grant(one), 4 * GIB, parked=GIB)
         one.drop(turn.turn_id, DropReason.MEMORY_SHORT)
         one.take_turn()
+    swapping.status()  # the line of the grant is written after the grant, and before this answer
     entries = read_journal(swapping.journal_path).entries
     (dropped_s,) = (each.at_s for each in entries if isinstance(each.event, TurnDropped))
     _, granted_s = (

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpushare.cli.main import main
 from jupyter_gpushare.client import (
     HOOK_SOCKET,
     HTTP_SOCKET,
@@ -26,6 +27,7 @@ from tests.support.hook_client import ScriptedClient
 from tests.support.nursery import ForkedProcess, Nursery, Order
 from tests.support.waits import WAIT_S_MAX
 
+COMMAND_LINE = "jupyter_gpushare.cli.main:main"
 START_S_MAX = END_S_MAX = WAIT_S_MAX
 CHARACTERS_MAX = 20_000
 LOOK_EVERY_S = 0.01
@@ -45,7 +47,9 @@ class SchedulerUnderTest:
     """Starts at once and is ready when the constructor returns. Its log goes to `log_path`."""
 
     program: tuple[str, ...] = ()
-    """For the Python interpreter; none: the command line."""
+    """For a Python interpreter of its own; none: a process that a nursery forks does `function`."""
+    function = COMMAND_LINE
+    imports: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | ForkedProcess
 
     def __init__(
@@ -78,9 +82,8 @@ class SchedulerUnderTest:
     ) -> subprocess.Popen[bytes] | ForkedProcess:
         if not self.program:
             streams = {1: log, 2: log, tell: tell}
-            return nursery(env).start(
-                command_line(arguments), env=env, cwd="/", descriptors=streams
-            )
+            order = Order(self.function, arguments, self.imports)
+            return nursery(env).start(order, env=env, cwd="/", descriptors=streams)
         return subprocess.Popen(
             [sys.executable, *self.program, *arguments],
             pass_fds=[tell],
@@ -171,7 +174,7 @@ def nursery(env: Mapping[str, str]) -> Nursery:
 
 def command_line(arguments: Sequence[str]) -> Order:
     """`jupyter gpushare ARGUMENTS`, for a nursery."""
-    return Order("jupyter_gpushare.cli.main:main", arguments)
+    return Order(COMMAND_LINE, arguments)
 
 
 def tell_about(scheduler: SchedulerUnderTest) -> None:
@@ -185,13 +188,21 @@ def tell_about(scheduler: SchedulerUnderTest) -> None:
         print(scheduler.journal_path.read_text()[-CHARACTERS_MAX:])
 
 
-class SchedulerOfHub(SchedulerUnderTest):
-    """Our own child, as a hub's service is the hub's: it would end without its parent."""
+def service_of_hub() -> object:
+    """The command line in a process of the nursery, which is its parent as the hub is a service's:
+    it would end without it."""
+    sys.argv.append(f"--hub-pid={os.getppid()}")
+    return main()
 
-    program = ("-m", "jupyter_gpushare.cli.main")
+
+class SchedulerOfHub(SchedulerUnderTest):
+    """As a service of a hub."""
+
+    function = f"{__name__}:{service_of_hub.__name__}"
+    imports = (__name__, "jupyter_gpushare.hub.api")
 
     def __init__(self, directory: Path, *options: str, api_url: str, **arguments: Any) -> None:
-        flags = ("--serve-all-users", "--hub", f"--hub-pid={os.getpid()}")
+        flags = ("--serve-all-users", "--hub")
         env = {"JUPYTERHUB_API_URL": api_url, "JUPYTERHUB_API_TOKEN": "of the service"}
         super().__init__(directory, *flags, *options, env=env, **arguments)
 

@@ -207,9 +207,8 @@ class SchedulerInAContainer(OnAMachine):
     has a number there."""
 
     def _begin(self, arguments: list[str], env: dict[str, str], log: int, tell: int) -> Any:
-        without_parent = [each for each in arguments if not each.startswith("--hub-pid")]
         process = subprocess.Popen(
-            [*IN_A_CONTAINER, sys.executable, "-c", IN_ITS_OWN, *without_parent],
+            [*IN_A_CONTAINER, sys.executable, "-c", IN_ITS_OWN, *arguments],
             pass_fds=[tell],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
