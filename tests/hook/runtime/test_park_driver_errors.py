@@ -209,9 +209,10 @@ def test_a_copy_whose_end_the_driver_never_tells(
 def test_a_device_that_is_too_full_for_a_stream(opens: Opened, call: str) -> None:
     """Its stream is tried again until there is memory for it; nothing is fixed meanwhile."""
     memory = hold(opens(f"fail {call} {MOVER} times=6 result=2"))
+    heard = len(memory.client.received)  # what is being allocated may count as fixed for a moment
     memory.budget(0)
     memory.client.expect_memory(lambda report: report.bytes_parked == SIZE)
-    reports = [m for m in memory.client.received if hasattr(m, "bytes_fixed")]
+    reports = [m for m in memory.client.received[heard:] if hasattr(m, "bytes_fixed")]
     assert [report.bytes_fixed for report in reports if report.bytes_fixed] == []
 
 
