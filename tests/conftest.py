@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +18,10 @@ import pytest
 
 from tests.promises import SkippedPromises
 from tests.support.machine import real_device_name
+from tests.support.needs import this_machine, what_is_missing
 from tests.support.sim import SimulatedMachine
+from tests.support.stacks import descendants_of, stacks_of
+from tests.support.waits import WAIT_S_MAX
 
 LONG_FOLDERS = (
     *("tests/browser/", "tests/hub/", "tests/core/", "tests/bad_input/", "tests/kernel/"),
@@ -37,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Whoever starts the tests in the background of a script leaves Ctrl-C ignored, and programs would
     inherit that: here it means what it means at a terminal."""
+    is_worker = hasattr(config, "workerinput")
+    missing = None if is_worker else what_is_missing(this_machine())
+    if missing is not None:
+        pytest.exit(missing, returncode=pytest.ExitCode.USAGE_ERROR)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if real_device_name() is None:
@@ -80,6 +89,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def rank_of(test: str) -> int:
     return next((n for n, folder in enumerate(LONG_FOLDERS) if test.startswith(folder)), 99)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that has waited in vain says where the threads of its processes stand."""
+    report = yield
+    if report.failed and call.duration >= WAIT_S_MAX:
+        for pid in descendants_of(os.getpid()):
+            report.sections.append((f"process {pid}", stacks_of(pid)))
+    return report
 
 
 @pytest.fixture

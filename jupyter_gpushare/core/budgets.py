@@ -122,7 +122,7 @@ class Figures:
 
     def kept_bytes(self, share: Share) -> int:
         """What a client with a turn keeps where others could use the rest."""
-        slack = min(SLACK_BYTES_MAX, self.bytes_usable // _SLACK_SHARE)
+        slack = min(SLACK_BYTES_MAX, max(0, self.bytes_usable) // _SLACK_SHARE)
         wanted = max(share.bytes_allocated + share.asked_bytes, share.bytes_asked_for)
         return max(share.bytes_resident, wanted) + slack
 

@@ -120,10 +120,11 @@ class Holds:
 
     def tell_to(self, client: Client, now_s: Seconds) -> None:
         """For how long the turn of the client's tenant is kept by hand: from now, or from the
-        beginning of the turn that it does not have yet."""
+        beginning of the turn that it does not have yet. A hold may be over that no look has ended
+        yet."""
         hold = self._state.holds.get(client.tenant)
         to_come_s = self._state.holds_to_come.get(client.tenant, 0.0)
-        left_s = to_come_s if hold is None else hold.until_s - now_s
+        left_s = to_come_s if hold is None else max(0.0, hold.until_s - now_s)
         self._outbox.put(TellHold(client=client.id, left_s=left_s))
 
     def _tell(self, tenant: Tenant, now_s: Seconds) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,14 @@ class PluginOptions:
 
 
 class Plugin:
-    """From `run` until a signal, or until somebody else takes its place."""
+    """From `run` until a signal, or until somebody else takes its place. Seats and registrations
+    age by `clock`, which is the event loop's unless a test has its own."""
 
-    def __init__(self, options: PluginOptions) -> None:
+    def __init__(self, options: PluginOptions, *, clock: Callable[[], float] | None = None) -> None:
         self._options = options
-        self._loop = asyncio.get_running_loop()
+        self._clock = clock or asyncio.get_running_loop().time
         self._registration = Registration(
-            now_s=self._loop.time(), unhealthy_after_s=options.unhealthy_after_s
+            now_s=self._clock(), unhealthy_after_s=options.unhealthy_after_s
         )
         self._seats = Seats(options.seats)
         self._endpoint = Endpoint(
@@ -153,7 +154,7 @@ class Plugin:
                 seats=self._options.seats,
                 healthy=self._registration.healthy,
                 watched=self._registration.is_watched,
-                silent_s=self._registration.silent_s(self._loop.time()),
+                silent_s=self._registration.silent_s(self._clock()),
                 mistakes=found,
             )
         )
@@ -192,7 +193,7 @@ class Plugin:
     # ---- what is done -------------------------------------------------------------------------
 
     def _submit(self, event: Event) -> None:
-        for action in self._registration.handle(event, now_s=self._loop.time()):
+        for action in self._registration.handle(event, now_s=self._clock()):
             self._perform(action)
 
     def _perform(self, action: Action) -> None:

@@ -19,6 +19,8 @@ from jupyter_gpushare.kernel.environment import without_gpushare
 
 IDLE_EXIT_S = 600
 START_S_MAX = 30.0
+END_S_MAX = 10.0
+"""For a process that has closed its end of the pipe: a busy machine takes a while to bury it."""
 _EXIT_ALREADY_SERVED = 3
 _MESSAGE_BYTES_MAX = 2000
 _PREFIX = "jupyter-gpushare: "
@@ -79,7 +81,7 @@ def _is_ready(ready: int) -> bool:
 
 def _why_not(process: subprocess.Popen[bytes], errors: int) -> str | None:
     try:
-        status = process.wait(1.0)
+        status = process.wait(END_S_MAX)
     except subprocess.TimeoutExpired:
         _reap(process)
         return "The scheduler takes very long to start. Look into its log."

@@ -10,7 +10,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,16 +114,23 @@ def credentials_of(options: ViewOptions) -> Credentials:
 
 
 class View:
-    """From `start` to `end`. Tests give it other callers and credentials."""
+    """From `start` to `end`. Tests give it other callers, other credentials and another clock."""
 
-    def __init__(self, options: ViewOptions, callers: Callers, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        options: ViewOptions,
+        callers: Callers,
+        credentials: Credentials,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.options = options
         self.fleet = Fleet()
         self.state = ViewState(
             fleet=self.fleet,
             callers=callers,
             prefix=options.prefix,
-            clock_s=time.monotonic,
+            clock_s=clock_s,
             wall_s=time.time,
             accounts_are_users=options.accounts_are_users,
             data_dir=options.data_dir,

@@ -21,7 +21,7 @@ from tests.support.memory_tenants import (
 )
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import MIB, SimulatedMachine
-from tests.support.waits import await_that
+from tests.support.waits import wait_until
 
 DEVICE = 64 * MIB
 CONTEXT = MIB // 4
@@ -173,7 +173,7 @@ class SmallDevice:
         return found
 
     def await_memory(self, tenant: MemoryTenant, holds: Callable[[dict[str, int]], bool]) -> None:
-        comes_true(lambda: holds(self.memory_of(tenant)), f"the memory of {tenant.name}")
+        wait_until(lambda: holds(self.memory_of(tenant)), f"the memory of {tenant.name}")
 
     def park(self, victim: MemoryTenant, by: MemoryTenant) -> None:
         """Let `by` have its memory back, for which the victim has to make room."""
@@ -187,11 +187,7 @@ class SmallDevice:
         return sum(r.amount for r in self.machine.journal() if r.pid == pid and r.kind.name == kind)
 
     def await_moved(self, pid: int, kind: str, at_least: int) -> None:
-        comes_true(lambda: self.bytes_moved(pid, kind) >= at_least, f"{kind} by {pid}")
-
-
-def comes_true(holds: Callable[[], object], what: str) -> None:
-    await_that(holds, what, look_every_s=0.005)
+        wait_until(lambda: self.bytes_moved(pid, kind) >= at_least, f"{kind} by {pid}")
 
 
 @contextmanager

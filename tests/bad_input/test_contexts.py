@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.bad_input.swapping import comes_true
 from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import (
     CANCELLED,
@@ -26,7 +25,7 @@ from tests.support.memory_tenants import (
 )
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import MIB, SimulatedMachine
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 DEVICE = 2048 * MIB
 CONTEXT = 256 * MIB
@@ -72,7 +71,7 @@ class Crowded:
         return str(reason or "")
 
     def await_reason(self, tenant: MemoryTenant, words: str) -> None:
-        comes_true(lambda: words in self.reason(tenant), f"{tenant.name}: {words}")
+        wait_until(lambda: words in self.reason(tenant), f"{tenant.name}: {words}")
 
 
 @contextmanager
@@ -90,7 +89,7 @@ def crowded(directory: Path, wait_s: float) -> Iterator[Crowded]:
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Crowded]:
-    with crowded(tmp_path, HANG_S) as found:
+    with crowded(tmp_path, WAIT_S_MAX) as found:
         yield found
 
 
@@ -103,12 +102,12 @@ def test_contexts_are_told_from_a_program_outside(patient: Crowded) -> None:
     alice.ok("end")
     patient.tenants.start("bob")
     with bare_tenant(patient.machine.env()):
-        comes_true(lambda: patient.device()["bytes_contexts"] == 2 * CONTEXT, "two contexts")
-        comes_true(lambda: patient.device()["bytes_foreign"] == 3 * CONTEXT, "a third one")
+        wait_until(lambda: patient.device()["bytes_contexts"] == 2 * CONTEXT, "two contexts")
+        wait_until(lambda: patient.device()["bytes_foreign"] == 3 * CONTEXT, "a third one")
     tenants = {each["name"]: each for each in patient.scheduler.status()["tenants"]}
     assert [each["bytes_context"] for each in tenants["alice"]["memory"]] == [CONTEXT]
     assert alice.process.finish() == 0
-    comes_true(lambda: patient.device()["bytes_contexts"] == CONTEXT, "one context")
+    wait_until(lambda: patient.device()["bytes_contexts"] == CONTEXT, "one context")
 
 
 @pytest.mark.promise(
@@ -124,7 +123,7 @@ def test_a_context_waits_for_memory_that_cannot_be_moved(patient: Crowded) -> No
     assert "out of memory within" in patient.reason(bob)
     alice.ok("free 0")
     assert bob.heard("open") == [SUCCESS]
-    comes_true(lambda: not patient.reason(bob), "nothing is in the way")
+    wait_until(lambda: not patient.reason(bob), "nothing is in the way")
 
 
 @pytest.mark.promise("The first context of a process on a full...")
@@ -161,7 +160,7 @@ def test_a_wait_for_a_context_can_be_interrupted(patient: Crowded) -> None:
     patient.await_reason(bob, "alice has")
     patient.scheduler.client.interrupt_tenant(bob.tenant_id)
     assert bob.heard("open") == [CANCELLED]
-    comes_true(lambda: not patient.reason(bob), "it waits no more")
+    wait_until(lambda: not patient.reason(bob), "it waits no more")
     time.sleep(0.3)  # calls of a library that tries other ways are cancelled for a moment, too
     bob.say("open")
     patient.await_reason(bob, "alice has")
@@ -180,7 +179,7 @@ def test_a_context_that_waits_in_vain_is_out_of_memory(tmp_path: Path) -> None:
         assert time.monotonic() - began_s >= 1.5
         assert bob.result("open") == OUT_OF_MEMORY
         alice.ok("free 0")
-        comes_true(lambda: bob.result("open") == SUCCESS, "there is room")
+        wait_until(lambda: bob.result("open") == SUCCESS, "there is room")
 
 
 @pytest.mark.promise("The first context of a process on a full...")
@@ -199,7 +198,7 @@ def test_a_program_outside_is_not_waited_for(patient: Crowded) -> None:
     patient.tenants.start("alice")  # nothing is looked at before somebody is there
     with bare_tenant(patient.machine.env()) as stranger:
         stranger.ok(f"alloc 0 {MUCH - CONTEXT}")
-        comes_true(lambda: patient.device()["bytes_foreign"] >= MUCH + CONTEXT, "it is seen")
+        wait_until(lambda: patient.device()["bytes_foreign"] >= MUCH + CONTEXT, "it is seen")
         bob = patient.opening("bob")
         assert bob.heard("open") == [OUT_OF_MEMORY]
 
@@ -211,10 +210,10 @@ def test_a_program_outside_is_not_waited_for(patient: Crowded) -> None:
 def test_an_allocation_waits_for_contexts_of_others(patient: Crowded) -> None:
     """Idle notebooks have nothing but their contexts there."""
     idle = [patient.tenants.start(f"idle{number}") for number in range(5)]
-    comes_true(lambda: patient.device()["bytes_contexts"] == 5 * CONTEXT, "five contexts")
+    wait_until(lambda: patient.device()["bytes_contexts"] == 5 * CONTEXT, "five contexts")
     bob = patient.tenants.start("bob")
     left = DEVICE - 6 * CONTEXT
-    comes_true(lambda: patient.device()["bytes_usable"] <= left, "bob's own is counted")
+    wait_until(lambda: patient.device()["bytes_usable"] <= left, "bob's own is counted")
     bob.ok("begin")
     bob.say(f"alloc 0 {700 * MIB}")
     patient.await_reason(bob, "CUDA contexts of notebooks take")
@@ -234,14 +233,14 @@ def test_an_allocation_waits_for_contexts_that_open_just_then(patient: Crowded, 
     bob = patient.tenants.start(
         "bob", env={"GPUSHARE_SIM_FAULTS": "hold cuMemCreate nth=1 from=start until=go"}
     )
-    comes_true(lambda: patient.device()["bytes_contexts"] == CONTEXT, "bob's own is counted")
+    wait_until(lambda: patient.device()["bytes_contexts"] == CONTEXT, "bob's own is counted")
     files = Files(patient.machine)
     files.make("start")
     bob.ok("begin")
     bob.say(f"alloc 0 {count}")
     files.wait_for_held("go")
     idle = [patient.tenants.start(f"idle{number}") for number in range(5)]
-    comes_true(lambda: patient.device()["bytes_used"] == 6 * CONTEXT, "six contexts")
+    wait_until(lambda: patient.device()["bytes_used"] == 6 * CONTEXT, "six contexts")
     files.make("go")
     patient.await_reason(bob, "CUDA contexts of notebooks take")
     for tenant in idle[:4]:
@@ -267,7 +266,7 @@ def test_a_program_outside_in_the_middle_of_an_exchange(patient: Crowded) -> Non
         alice.say("begin")
         alice.say("stamp")
         files.wait_for_held("go")
-        comes_true(lambda: stranger.result(f"alloc 0 {64 * MIB}") == SUCCESS, "it has its part")
+        wait_until(lambda: stranger.result(f"alloc 0 {64 * MIB}") == SUCCESS, "it has its part")
         files.make("go")
         assert alice.heard("begin") == [SUCCESS]
         assert alice.heard("stamp")[0] == SUCCESS
@@ -284,4 +283,4 @@ def test_a_signal_ends_the_wait(patient: Crowded) -> None:
     bob = patient.opening("bob")
     patient.await_reason(bob, "alice has")
     bob.process.signal(signal.SIGTERM)
-    comes_true(lambda: not patient.reason(bob), "its process is gone")
+    wait_until(lambda: not patient.reason(bob), "its process is gone")

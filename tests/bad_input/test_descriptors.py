@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.kernel.environment import tenant_environment
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.tenant_programs import TenantPrograms
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 Bystanders = Callable[[], None]
 
@@ -93,15 +93,15 @@ def test_a_file_in_the_place_of_stderr_is_not_written_to(
     command = [sys.executable, "-c", USES_NUMBER_TWO, *map(str, (ready, go, own, result))]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE) as daemon:
         try:
-            await_that(
+            wait_until(
                 lambda: ready.exists() or ended(daemon, own), "it has closed its descriptors"
             )
             shared.scheduler.client.remove_tenant(registration.tenant_id)
             bystanders()
-            await_that(lambda: log.exists() or ended(daemon, own), "the hook has something to say")
+            wait_until(lambda: log.exists() or ended(daemon, own), "the hook has something to say")
         finally:
             go.touch()
-        assert daemon.wait(HANG_S) == 0
+        assert daemon.wait(WAIT_S_MAX) == 0
     assert result.read_text() == "True 0"
     assert own.read_bytes() == b""
     assert " error: " in log.read_text()

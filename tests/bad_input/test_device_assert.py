@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
+from tests.support.waits import wait_until
 
 KEPT_MIB = 96
 FAILS = """
@@ -53,7 +54,7 @@ def test_a_device_side_assertion(
     other.run("kept = gpu.allocate(4096)\ngpu.fill(kept, 9, 4096)\ngpu.synchronize()").ok()
     file = tmp_path / "go"
     failing = broken.submit(FAILS.format(words=KEPT_MIB << 18, file=str(file)))
-    await_that(lambda: "CUDA_ERROR_ASSERT" in broken.text_of(failing), "the assertion fails")
+    wait_until(lambda: "CUDA_ERROR_ASSERT" in broken.text_of(failing), "the assertion fails")
     other.run(gpu_cells.fill_and_check(7, milliseconds=1)).ok()
     assert not broken.done(failing)
     file.touch()

@@ -15,12 +15,12 @@ from tests.bad_input.swapping import (
     OTHERS_AT_LENGTH,
     SLOW_BYTES_PER_S,
     SmallDevice,
-    comes_true,
     small_device,
 )
 from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import CANCELLED, MemoryTenant
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 HELD, SMALL, GROWN = 36 * MIB, 16 * MIB, 30 * MIB
 PATIENT = {"idle_ms": 600_000, "quantum_s": 600, "credit_s": 0}
@@ -93,7 +93,7 @@ def test_memory_is_back_before_the_turn(device: SmallDevice) -> None:
     waits(bob)
     device.await_memory(bob, lambda memory: memory["bytes_parked"] == 0)
     before = device.bytes_moved(bob.process.pid, "UNMAP")
-    comes_true(lambda: copied(device, bob, "COPY_H2D") == before, "all of it is copied")
+    wait_until(lambda: copied(device, bob, "COPY_H2D") == before, "all of it is copied")
     (holder,) = device.scheduler.status()["devices"][0]["holders"]
     assert holder["name"] == "alice"
     alice.ok("end")

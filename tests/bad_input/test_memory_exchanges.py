@@ -11,16 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input.swapping import (
-    ASYNC_AT_LENGTH,
-    SLOW_BYTES_PER_S,
-    SmallDevice,
-    comes_true,
-    small_device,
-)
+from tests.bad_input.swapping import ASYNC_AT_LENGTH, SLOW_BYTES_PER_S, SmallDevice, small_device
 from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, MemoryTenant
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 GRABBED = 24 * MIB
 """With so much of a device gone, no tenant's memory fits on the rest."""
@@ -110,14 +105,14 @@ def test_foreign_memory_that_appears_in_the_middle_of_an_exchange(
             Files(device.machine).make("go")
             device.scheduler.client.change_settings({"park_timeout_s": 1})
             told = "programs that are not under gpushare"
-            comes_true(lambda: told in device.blocked_reason(taker), "the taker is told")
+            wait_until(lambda: told in device.blocked_reason(taker), "the taker is told")
             device.bystander.verify()
             taker.say("!cancel")
             assert taker.process.expect("sums ") == f"sums {CANCELLED}"
             taker.ok("end")
             taker.ok("begin")
             taker.say("sums")
-            comes_true(lambda: told in device.blocked_reason(taker), "the taker is told again")
+            wait_until(lambda: told in device.blocked_reason(taker), "the taker is told again")
             stranger.end()
         assert taker.heard_sums() == taker.expected()
         taker.ok("end")
@@ -138,7 +133,7 @@ def test_two_tenants_that_wait_for_each_others_fixed_memory(tmp_path: Path) -> N
         alice.ok("begin")
         alice.say(f"alloc 1 {WANTED}")
         told = "Else this notebook is out of memory within"
-        comes_true(lambda: told in device.blocked_reason(alice), "alice waits for bob's memory")
+        wait_until(lambda: told in device.blocked_reason(alice), "alice waits for bob's memory")
         bob.ok("begin")
         assert bob.result(f"alloc 1 {WANTED}") == OUT_OF_MEMORY
         bob.ok("end")

@@ -9,16 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input.swapping import (
-    HELD,
-    SmallDevice,
-    comes_true,
-    small_device,
-    somebody_else,
-)
+from tests.bad_input.swapping import HELD, SmallDevice, small_device, somebody_else
 from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, MemoryTenant
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 FITS_BESIDE = 8 * MIB
 STAYS = {"env": {"GPUSHARE_MEMORY": "off"}}
@@ -95,7 +90,7 @@ def test_an_allocation_that_begins_a_cell(
         bob.ok("end")
         bob.verify()
     bob.ok("begin")
-    comes_true(lambda: has_got(bob, HELD), "what was in the way is gone")
+    wait_until(lambda: has_got(bob, HELD), "what was in the way is gone")
     bob.refill(0, 2, HELD)
     bob.ok("end")
     for tenant in (bob, device.bystander, bob):
@@ -130,12 +125,12 @@ def test_an_allocation_in_doubt_can_be_interrupted(device: SmallDevice) -> None:
         device.scheduler.eventually(lambda s: s["devices"][0]["bytes_foreign"] >= HELD)
         bob.ok("begin")
         bob.say(f"alloc 0 {HELD}")
-        comes_true(lambda: bob.process.log_lines("need"), "the scheduler is told")
+        wait_until(lambda: bob.process.log_lines("need"), "the scheduler is told")
         bob.say("!cancel")
         assert bob.heard("alloc")[0] in (CANCELLED, OUT_OF_MEMORY)
         bob.ok("end")
     bob.ok("begin")
-    comes_true(lambda: has_got(bob, HELD), "the other one is gone")
+    wait_until(lambda: has_got(bob, HELD), "the other one is gone")
     bob.refill(0, 2, HELD)
     bob.ok("end")
     bob.verify()
@@ -151,7 +146,7 @@ def test_an_allocation_that_a_restart_meets(tmp_path: Path, device: SmallDevice)
     alice.ok(f"spin {int(1e9)}")
     bob.ok("begin")
     bob.say(f"alloc 0 {HELD}")
-    comes_true(lambda: bob.process.log_lines("need"), "the scheduler is told")
+    wait_until(lambda: bob.process.log_lines("need"), "the scheduler is told")
     device.replace_scheduler()
     alice.ok("sync")
     alice.ok("end")
@@ -172,7 +167,7 @@ def bob_waits(tmp_path: Path) -> Iterator[tuple[SmallDevice, MemoryTenant, Memor
         bob = device.start("bob", seed=2, size=FITS_BESIDE)
         bob.ok("begin")
         bob.say(f"alloc 1 {HELD}")
-        comes_true(
+        wait_until(
             lambda: "Else this notebook is out of memory within" in device.blocked_reason(bob),
             "it waits",
         )

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input.swapping import HELD, SmallDevice, comes_true, small_device
+from tests.bad_input.swapping import HELD, SmallDevice, small_device
 from tests.support.memory_tenants import OUT_OF_MEMORY, SUCCESS, MemoryTenant
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 PARKED = 10 * MIB
 NEARLY_ALL = 54 * MIB
@@ -25,7 +26,7 @@ def device(tmp_path: Path) -> Iterator[SmallDevice]:
 def change(device: SmallDevice, mode: str, *tenants: MemoryTenant) -> None:
     """These have heard of it when this returns."""
     device.scheduler.client.change_settings({"memory_mode": mode})
-    comes_true(lambda: all(mode_of(tenant) == mode for tenant in tenants), f"all hear {mode}")
+    wait_until(lambda: all(mode_of(tenant) == mode for tenant in tenants), f"all hear {mode}")
 
 
 def mode_of(tenant: MemoryTenant) -> str:
@@ -37,7 +38,7 @@ def wait_for_turn(tenant: MemoryTenant) -> None:
     tenant.ok("begin")
     asked_before = len(tenant.process.log_lines("request: "))
     tenant.say(f"alloc 1 {HELD}")
-    comes_true(lambda: len(tenant.process.log_lines("request: ")) > asked_before, tenant.name)
+    wait_until(lambda: len(tenant.process.log_lines("request: ")) > asked_before, tenant.name)
 
 
 @pytest.mark.promise("Memory mode, reserve and a smaller...")

@@ -18,12 +18,12 @@ from tests.bad_input.swapping import (
     OTHERS_AT_LENGTH,
     SLOW_BYTES_PER_S,
     SmallDevice,
-    comes_true,
     small_device,
 )
 from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, MemoryTenant
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 ASSERT = 710
 CONTEXT_IS_DESTROYED = 709
@@ -177,7 +177,7 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     alice = device.start("alice", seed=1, **faulty(plan))
     bob = device.start("bob")
     bob.ok("begin")
-    comes_true(lambda: fits(bob, device.held), "alice parks after all")
+    wait_until(lambda: fits(bob, device.held), "alice parks after all")
     bob.refill(2, 3, device.held)
     bob.ok("end")
     hand_over_often(device, alice, bob)
@@ -322,7 +322,9 @@ def test_frees_in_the_middle_of_an_exchange(slow: SmallDevice) -> None:
     "bad-memory",
     "A fork while parked and with an arena takes nothing from the parent",
 )
-@ASYNC_AT_LENGTH
+@pytest.mark.parametrize(
+    "kind", ["plain", "mapped", pytest.param("async", marks=pytest.mark.full), "managed"]
+)
 def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
     """A child has neither CUDA nor the parent's host memory, and its end takes nothing away."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
@@ -381,7 +383,7 @@ def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
     alice.process.wait()
     bob.ok("begin")
     bob.ok("stamp")
-    comes_true(lambda: fits(bob, device.size // 2), "the memory of the broken process comes back")
+    wait_until(lambda: fits(bob, device.size // 2), "the memory of the broken process comes back")
     bob.refill(2, 3, device.size // 2)
     bob.ok("end")
     hand_over_often(device, bob, device.bystander)

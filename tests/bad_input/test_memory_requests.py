@@ -12,13 +12,13 @@ from tests.bad_input.swapping import (
     FIRST_FURTHER_SLOT,
     KINDS,
     SmallDevice,
-    comes_true,
     small_device,
     somebody_else,
 )
 from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 FOREIGN_BYTES = 8 * MIB
 
@@ -81,7 +81,7 @@ def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
     alice.verify()
     group.limit(None)
     bob.ok("begin")
-    comes_true(lambda: bob.result(f"alloc 0 {device.held}") == SUCCESS, "alice tells of her room")
+    wait_until(lambda: bob.result(f"alloc 0 {device.held}") == SUCCESS, "alice tells of her room")
     bob.refill(0, 2, device.held)
     bob.ok("end")
     for tenant in (alice, bob, alice):

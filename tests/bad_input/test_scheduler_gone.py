@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.scheduler_process import running_scheduler
+from tests.support.waits import wait_until
 
 LOOPS_UNTIL = """
 import pathlib
@@ -36,7 +37,7 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
     waiting = waiter.submit(gpu_cells.fill_and_check(7, milliseconds=5))
     shared.await_waiter("waiter.ipynb")
     shared.scheduler.kill()
-    await_that(lambda: "gpushare: " in waiter.stderr_of(waiting), "the notebook is told")
+    wait_until(lambda: "gpushare: " in waiter.stderr_of(waiting), "the notebook is told")
     told = waiter.stderr_of(waiting)
     assert "no GPU scheduler answers at" in told and "`jupyter gpushare scheduler`" in told
     assert not waiter.done(waiting) and not holder.done(held)
@@ -60,7 +61,7 @@ def test_an_interrupt_without_a_scheduler(shared: SharedGpu) -> None:
     kernel.run(gpu_cells.spin(1)).ok()
     shared.scheduler.kill()
     waiting = kernel.submit(gpu_cells.spin(1))
-    await_that(lambda: "interrupt it to stop" in kernel.stderr_of(waiting), "it waits")
+    wait_until(lambda: "interrupt it to stop" in kernel.stderr_of(waiting), "it waits")
     kernel.interrupt()
     assert kernel.wait(waiting).ename == "KeyboardInterrupt"
     assert kernel.run("6 * 7").ok().text == "42"

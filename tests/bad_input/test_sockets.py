@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support.other_user import OTHER_UID, as_other_user, let_others_in
 from tests.support.tenant_programs import TenantPrograms
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 Bystanders = Callable[[], None]
 CANCELLED = 800
@@ -24,7 +24,7 @@ ANOTHER_ME = "#include <unistd.h>\nuid_t geteuid(void) { return 4242; }\n"
 
 def told(program: GpuProcess) -> str:
     """What the user reads, as soon as there is something: one line of two sentences."""
-    await_that(lambda: program.errors() != "", "the user is told")
+    wait_until(lambda: program.errors() != "", "the user is told")
     errors = program.errors()
     assert errors.startswith("gpushare: ") and errors.count("\n") == 1, errors
     return errors
@@ -98,7 +98,7 @@ def test_a_squatted_socket_gets_nothing(
     errors = told(program)
     assert f"is served by user {os.getuid() or OTHER_UID}, who is neither root nor you" in errors
     assert "Remove it, or name the service account in GPUSHARE_SCHEDULER_UID" in errors
-    squatted.settimeout(HANG_S)
+    squatted.settimeout(WAIT_S_MAX)
     connection, _ = squatted.accept()
     with connection:
         assert connection.recv(4096) == b"", "the hook closes without having said a word"

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.tenant_programs import TenantPrograms
+from tests.support.waits import wait_until
 
 Bystanders = Callable[[], None]
 CANCELLED = 800
@@ -51,7 +52,7 @@ def test_a_kernel_whose_tenant_was_removed_says_so_in_the_notebook(
     shared.scheduler.client.change_settings({"reconnect_s": 1})
     shared.scheduler.client.remove_tenant(kernel.tenant_id)
     cell = kernel.submit(gpu_cells.spin(1))
-    await_that(
+    wait_until(
         lambda: kernel.stderr_of(cell).rstrip().endswith("waits; interrupt it to stop."),
         "the notebook is told",
     )

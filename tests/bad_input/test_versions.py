@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support.tenant_programs import TenantPrograms
+from tests.support.waits import wait_until
 
 Bystanders = Callable[[], None]
 HEADER_BYTES = 8
@@ -75,7 +76,7 @@ TRIES_APART_S = 5.0
 
 def told(program: GpuProcess) -> str:
     """What the user reads, as soon as there is something."""
-    await_that(lambda: program.errors() != "", "the user is told")
+    wait_until(lambda: program.errors() != "", "the user is told")
     return program.errors()
 
 

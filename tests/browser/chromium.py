@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.node import FOLDER, MODULES, NoProgram, node_command, npm_install
+from tests.support.waits import WAIT_S_MAX
 
 PACKAGE = "@sparticuz/chromium@147"
 PACKED = MODULES / "@sparticuz" / "chromium" / "bin"
@@ -22,7 +23,6 @@ UNPACKED = FOLDER / "chromium"
 PROGRAM = UNPACKED / "chromium"
 ARCHITECTURE = "x86_64"
 """Of npm's."""
-UNPACK_S_MAX = 120.0
 _UNPACK = (
     "const [packed, plain] = process.argv.slice(1), fs = require('fs');"
     "fs.createReadStream(packed).pipe(require('zlib').createBrotliDecompress())"
@@ -88,7 +88,7 @@ def _decompress(name: str) -> Path:
     plain = UNPACKED / f"{name}.new"
     command = [node_command(), "-e", _UNPACK, str(PACKED / f"{name}.br"), str(plain)]
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=UNPACK_S_MAX)
+        subprocess.run(command, check=True, capture_output=True, timeout=WAIT_S_MAX)
     except (OSError, subprocess.SubprocessError) as error:
         raise NoProgram(f"Chromium cannot be unpacked into {UNPACKED}: {error}") from error
     return plain

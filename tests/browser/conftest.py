@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from tests.browser.panel import PATIENCE_MS
 from tests.support.node import NoProgram
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Error, Page
 
 FLAGS = [
     "--disable-background-networking",
@@ -80,17 +81,30 @@ def new_context(browser: Browser) -> BrowserContext:
     return context
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page of a fresh profile, in which every error of the panel's scripts fails the test.
-    Jupyter Notebook has one of its own at each start, with and without the panel."""
+@contextmanager
+def watched_page(browser: Browser) -> Iterator[tuple[Page, list[str]]]:
+    """A page of a fresh profile, and the errors of the panel's scripts in it until now. Jupyter
+    Notebook has one of its own at each start, with and without the panel."""
     context = new_context(browser)
     page = context.new_page()
     errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(error.stack or str(error)))
-    yield page
+
+    def note(error: Error) -> None:
+        said = error.stack or str(error)
+        if PANEL_NAME in said:
+            errors.append(said)
+
+    page.on("pageerror", note)
+    yield page, errors
     context.close()
-    assert [error for error in errors if PANEL_NAME in error] == []
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of a fresh profile, in which every error of the panel's scripts fails the test."""
+    with watched_page(browser) as (page, errors):
+        yield page
+    assert errors == []
 
 
 @pytest.fixture(scope="module")

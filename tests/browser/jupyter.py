@@ -11,17 +11,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tests.support.paths import ROOT
 from tests.support.ports import free_port
+from tests.support.waits import WAIT_S_MAX
 
 TOKEN = "token-of-the-browser-tests"
 PANEL = ROOT / "jupyter_gpushare" / "labextension"
 PANEL_NAME = "@jupyter-gpushare/labextension"
-START_TIMEOUT_S = 120.0
 
 
 def _settings(directory: Path, name: str, values: Mapping[str, object]) -> None:
@@ -104,7 +105,7 @@ class JupyterProcess:
         self._wait_until_it_answers()
 
     def _wait_until_it_answers(self) -> None:
-        end_s = time.monotonic() + START_TIMEOUT_S
+        end_s = time.monotonic() + WAIT_S_MAX
         while time.monotonic() < end_s and self.process.poll() is None:
             try:
                 self.request("GET", "api/status")
@@ -113,7 +114,8 @@ class JupyterProcess:
             else:
                 return
         self.stop()
-        raise RuntimeError(f"The Jupyter server did not start:\n{self._log.read_text()}")
+        said = self._log.read_text()
+        raise RuntimeError(f"The Jupyter server at {self.url} did not start:\n{said}")
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """The server's answer as JSON; None where it is empty."""
@@ -123,7 +125,7 @@ class JupyterProcess:
             headers={"Authorization": f"token {TOKEN}"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=START_TIMEOUT_S) as response:
+        with urllib.request.urlopen(request, timeout=WAIT_S_MAX) as response:
             text = response.read()
         return json.loads(text) if text else None
 
@@ -137,17 +139,22 @@ class JupyterProcess:
 
     def use_theme(self, theme: str) -> None:
         """Takes effect with the next page that is opened."""
-        _settings(self.settings, "themes", {"theme": theme})
+        self.change_settings("themes", {"theme": theme})
+
+    def change_settings(self, name: str, values: Mapping[str, object]) -> None:
+        """Of a plugin of JupyterLab's own. Takes effect with the next page that is opened."""
+        _settings(self.settings, name, values)
 
     def stop(self) -> None:
-        """At its end the server waits for the threads in which AnyIO reads and writes files, and
-        some of these never end."""
-        self.process.terminate()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        """Its kernels end first. A server that is asked to end waits for the threads in which AnyIO
+        reads and writes files, and some of these never end."""
+        if self.process.poll() is None:
+            with suppress(OSError):
+                for session in self.request("GET", "api/sessions"):
+                    with suppress(urllib.error.HTTPError):  # its kernel has died
+                        self.request("DELETE", f"api/sessions/{session['id']}")
+        self.process.kill()
+        self.process.wait()
 
     def __enter__(self) -> JupyterProcess:
         return self

@@ -8,13 +8,14 @@ from urllib.parse import quote
 
 from tests.browser.jupyter import JupyterProcess
 from tests.support.paths import BUILD
+from tests.support.waits import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 PANEL_ID = "jp-gpushare-panel"
-PATIENCE_MS = 180_000
-"""What a page of a slow machine is given for each step; a quick one never needs it."""
+PATIENCE_MS = int(WAIT_S_MAX * 1000)
+"""Of each step in a page. It ends a hang, and says nothing about speed."""
 MAIN_AREA = "#jp-main-dock-panel .jp-Launcher, #jp-main-dock-panel .jp-Notebook"
 ARTEFACTS = BUILD / "artefacts"
 LOW_CONTRASTS = """panel => {
@@ -109,6 +110,20 @@ IDLE_KERNEL = """path => {
 
 STARTED = "window.jupyterapp && Promise.all([jupyterapp.started, jupyterapp.restored])"
 
+CHOOSE_IN_MENU = """([panel, ...path]) => {
+  const menus = [...(window.jupyterapp?.shell.widgets('menu') ?? [])].flatMap(
+    each => each.menus ?? []
+  );
+  let menu = menus.find(each => each.title.label === path[0]);
+  for (const label of path.slice(1))
+    menu = menu?.items.find(each => each.submenu?.title.label === label)?.submenu;
+  const entry = menu?.items.find(each => each.args.id === panel);
+  if (!entry?.isVisible || !entry.isEnabled) return null;
+  return jupyterapp.commands.execute(entry.command, entry.args).then(() => entry.label);
+}"""
+"""Answers the entry's label, once the menu has it. A menu that is open on the screen is shut by
+every plugin that adds an entry to it, however late that comes."""
+
 
 def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Panel:
     """JupyterLab, with no layout of an earlier test, and the panel open in its left sidebar."""
@@ -116,20 +131,33 @@ def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Pa
     page.locator("#jupyterlab-splash").wait_for(state="detached")
     # What opens last in the main area takes the keyboard, so a person would wait for it as well.
     page.locator(MAIN_AREA).first.wait_for()
+    return show_panel(page)
+
+
+def show_panel(page: Page) -> Panel:
+    """From JupyterLab's left sidebar. An earlier click would be undone by the layout, which
+    JupyterLab restores last."""
     page.wait_for_function(STARTED)
     page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
     return Panel(page)
+
+
+def change_theme(page: Page, theme: str) -> None:
+    """As the menu does it; returns once the page has the theme's styles."""
+    command = "theme => void jupyterapp.commands.execute('apputils:change-theme', { theme })"
+    page.evaluate(command, theme)
+    page.locator(f'body[data-jp-theme-name="{theme}"]').wait_for(state="attached")
+    page.locator("#jupyterlab-splash").wait_for(state="detached")
 
 
 def open_notebook(page: Page, jupyter: JupyterProcess, notebook: str) -> Panel:
     """A notebook in Jupyter Notebook, and the panel opened from the View menu beside it."""
     page.goto(jupyter.page_url(f"notebooks/{quote(notebook)}"))
     page.locator(".jp-Notebook").wait_for()
-    # Each plugin that adds an entry to an open menu closes it.
     page.wait_for_function(STARTED)
-    page.get_by_role("menuitem", name="View", exact=True).click()
-    page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
-    page.locator(".lm-Menu-item", has_text="GPU").click()
+    menu = [PANEL_ID, "View", "Left Sidebar"]
+    label = page.wait_for_function(CHOOSE_IN_MENU, arg=menu).json_value()
+    assert "GPU" in label
     return Panel(page)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pytest
 
 from tests.browser.jupyter import PANEL_NAME, JupyterProcess, write_notebook
-from tests.browser.panel import PANEL_ID, PATIENCE_MS, Panel, await_idle_kernel, keep_picture
+from tests.browser.panel import PANEL_ID, STARTED, Panel, await_idle_kernel, keep_picture
 from tests.browser.stub import GIB, StubControl, device, kernel, memory, queue, state, tenant
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ for (const kind of ['Interval', 'Timeout']) {
 }
 """
 """Notes which timers run that our bundle has set."""
-LOADED = "window.jupyterapp && Promise.all([jupyterapp.started, jupyterapp.restored])"
 CLASSES_OF_TABS = """() => [...document.querySelectorAll('#jp-main-dock-panel .lm-TabBar-tab')]
   .map(tab => [...tab.classList].filter(each => each !== 'jp-mod-dirty').sort().join(' '))
   .join('; ')"""
@@ -60,7 +59,6 @@ LABELS = [
     "Refresh the state of the GPU",
     "Help: is something wrong with the GPU?",
 ]
-PALETTE_TRIES, PALETTE_MS = 10, 10_000
 RELEASE = "Release the GPU"
 ON_MEMORY = [
     "Give back unused GPU memory of this notebook",
@@ -90,7 +88,7 @@ def _open(page: Page, jupyter: JupyterProcess) -> str:
     """The notebook in JupyterLab; answers the id of its kernel."""
     page.goto(jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
     page.locator("#jupyterlab-splash").wait_for(state="detached")
-    page.wait_for_function(LOADED)
+    page.wait_for_function(STARTED)
     kernel_id = await_idle_kernel(page, NOTEBOOK)
     # It takes the keyboard when it has its kernel, and so would close a palette that is open.
     page.locator(".jp-NotebookPanel .jp-mod-selected").first.click()
@@ -193,45 +191,31 @@ def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
     page.wait_for_function("window.ourTimers.size === 0")
 
 
-def _in_palette(page: Page, act: Callable[[Locator], object]) -> None:
-    """Opens the palette, asks it for the project's name, and acts on its rows. JupyterLab shuts the
-    palette when a notebook takes the keyboard, and that may be at any moment of this. It is then
-    opened again, and all of it is repeated."""
-    from playwright.sync_api import TimeoutError as NotShown
+@pytest.fixture
+def palette_in_sidebar(stub: StubControl) -> Iterator[None]:
+    """JupyterLab shuts a palette over the page when a notebook takes the keyboard, which may be at
+    any moment. The one in the sidebar stays, and has the same rows."""
+    stub.jupyter.change_settings("palette", {"modal": False})
+    yield
+    stub.jupyter.change_settings("palette", {})
 
-    palette = page.locator("#modal-command-palette")
-    rows = palette.locator(".lm-CommandPalette-item")
-    page.set_default_timeout(PALETTE_MS)
-    for left in reversed(range(PALETTE_TRIES)):
-        try:
-            if not palette.is_visible():
-                page.keyboard.press("Control+Shift+c")
-            palette.locator("input").fill("gpushare")
-            act(rows)
-            break
-        except NotShown:
-            if not left:
-                raise
-    page.set_default_timeout(PATIENCE_MS)
+
+def _typed_in_palette(page: Page, text: str) -> Locator:
+    """The palette with this text in its field."""
+    _execute(page, "apputils:activate-command-palette")
+    palette = page.locator("#command-palette")
+    palette.locator("input").fill(text)
+    return palette
 
 
 def _labels_in_palette(page: Page, awaited: str) -> list[str]:
-    """The labels that the palette shows, once this one is among them."""
-    from playwright.sync_api import TimeoutError as NotShown
-
-    found: list[str] = []
-
-    def read(rows: Locator) -> None:
-        labels = rows.locator(".lm-CommandPalette-itemLabel:visible")
-        labels.get_by_text(awaited, exact=True).wait_for()
-        found[:] = labels.all_inner_texts()
-        if awaited not in found:
-            raise NotShown("the palette was shut between the two looks")
-        page.keyboard.press("Escape")
-        page.locator("#modal-command-palette").wait_for(state="hidden")
-
-    _in_palette(page, read)
-    return found
+    """What can be chosen of the project's name in the palette, once this label is among it."""
+    rows = _typed_in_palette(page, "gpushare").locator(".lm-CommandPalette-item")
+    labels = rows.and_(page.locator(":not(.lm-mod-disabled)")).locator(
+        ".lm-CommandPalette-itemLabel"
+    )
+    labels.get_by_text(awaited, exact=True).wait_for()
+    return labels.all_inner_texts()
 
 
 def _execute(page: Page, command: str) -> None:
@@ -241,6 +225,7 @@ def _execute(page: Page, command: str) -> None:
 @pytest.mark.promise(
     "panel", 'Typing "gpushare" into the command palette finds every action, also by keyboard'
 )
+@pytest.mark.usefixtures("palette_in_sidebar")
 def test_the_palette(page: Page, stub: StubControl) -> None:
     """What a person can do is in the palette. It acts on the notebook in front, and what does not
     apply to that cannot be chosen."""
@@ -254,16 +239,14 @@ def test_the_palette(page: Page, stub: StubControl) -> None:
     found = _labels_in_palette(page, awaited=RELEASE)
     assert not {*LABELS, RELEASE, *ON_MEMORY} - {*found} and NOTIFY not in found
 
-    def release_by_keyboard(rows: Locator) -> None:
-        page.locator("#modal-command-palette input").fill(RELEASE.lower())
-        active = page.locator("#modal-command-palette .lm-CommandPalette-item.lm-mod-active")
-        active.filter(has_text=RELEASE).wait_for()
-        with page.expect_response(re.compile("/release")):
-            page.keyboard.press("Enter")
-
-    _in_palette(page, release_by_keyboard)
-    assert {*stub.released} == {kernel_id}
-    _in_palette(page, lambda rows: rows.filter(has_text="Help").click())
+    palette = _typed_in_palette(page, RELEASE.lower())
+    active = palette.locator(".lm-CommandPalette-item.lm-mod-active")
+    active.filter(has_text=RELEASE).wait_for()
+    with page.expect_response(re.compile("/release")):
+        palette.locator("input").press("Enter")
+    assert stub.released[-1] == kernel_id
+    palette = _typed_in_palette(page, "gpushare")
+    palette.locator(".lm-CommandPalette-item").filter(has_text="Help").click()
     dialog = page.locator(".jp-Dialog")
     dialog.filter(has_text="jupyter gpushare doctor").wait_for()
     page.keyboard.press("Escape")
@@ -284,7 +267,7 @@ def test_the_status_item_is_switched_off(page: Page, stub: StubControl) -> None:
         _execute(page, "gpushare:toggle-status-item")
     _glance(page).wait_for(state="detached")
     page.reload()
-    page.wait_for_function(LOADED)
+    page.wait_for_function(STARTED)
     _set(stub, kernel_id, "holds")
     page.locator(".jp-gpushare-mod-holding").first.wait_for()
     _glance(page).wait_for(state="detached")

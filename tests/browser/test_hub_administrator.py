@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.conftest import new_context
-from tests.browser.panel import PANEL_ID, Panel
+from tests.browser.panel import Panel, show_panel
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.hub.running_hub import PASSWORD, RunningHub, running_hub, server_env
 from tests.hub.visitor import Visitor
@@ -56,7 +56,7 @@ def test_an_administrator_reads_everything(browser: Browser) -> None:
             for kernel in (ann, bob):
                 kernel.run(gpu_cells.setup()).ok()
             ann.submit(gpu_cells.spin_until_interrupted(20))
-            hub.await_that(lambda: holders(hub) == ["anns.ipynb"], "ann has the GPU")
+            hub.wait_until(lambda: holders(hub) == ["anns.ipynb"], "ann has the GPU")
             bob.submit(gpu_cells.spin(20))
             panel = opened_panel(browser, hub)
             panel.holder.filter(has_text="anns.ipynb").filter(has_text="ann").wait_for()
@@ -87,5 +87,4 @@ def opened_panel(browser: Browser, hub: RunningHub) -> Panel:
     page.locator("#password_input").fill(PASSWORD)
     page.locator("#login_submit").click()
     page.locator("#jupyterlab-splash").wait_for(state="detached")
-    page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
-    return Panel(page)
+    return show_panel(page)

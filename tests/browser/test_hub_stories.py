@@ -18,7 +18,7 @@ import pytest
 from jupyter_gpushare.scheduler.runtime_dir import LOCK_FILE
 from tests.browser.conftest import new_context
 from tests.browser.jupyter import write_notebook
-from tests.browser.panel import PANEL_ID, Panel, await_idle_kernel, run_cell
+from tests.browser.panel import PANEL_ID, Panel, await_idle_kernel, run_cell, show_panel
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.hub.running_hub import PASSWORD, RunningHub, running_hub, server_env
 from tests.support import gpu_cells
@@ -116,8 +116,8 @@ def open_desk(browser: Browser, hub: RunningHub, user: str, theme: str, cells: l
     page.locator("#login_submit").click()
     page.locator("#jupyterlab-splash").wait_for(state="detached")
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
-    page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
-    desk = Desk(user, await_idle_kernel(page, f"{user}s.ipynb"), page, Panel(page))
+    panel = show_panel(page)
+    desk = Desk(user, await_idle_kernel(page, f"{user}s.ipynb"), page, panel)
     desk.run(0)
     desk.cell(0).locator(".jp-InputPrompt").filter(has_text="[1]").wait_for()
     return desk
@@ -230,7 +230,7 @@ def test_a_scheduler_that_comes_back(hub: RunningHub, desks: tuple[Desk, Desk]) 
     _, bob = desks
     with killed_scheduler(hub) as pid:
         bob.panel.notices.first.wait_for()
-    hub.await_that(lambda: hub.scheduler_pid() not in (None, pid), "it is back")
+    hub.wait_until(lambda: hub.scheduler_pid() not in (None, pid), "it is back")
     bob.panel.notices.first.wait_for(state="detached")
     bob.panel.devices.first.wait_for()
     bob.run(0)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.conftest import watched_page
 from tests.browser.jupyter import JupyterProcess, write_notebook
 from tests.browser.panel import (
     LOW_CONTRASTS,
     PANEL_ID,
-    PATIENCE_MS,
     Panel,
+    change_theme,
     open_lab,
     open_notebook,
 )
@@ -30,9 +31,10 @@ from tests.browser.stub import (
     state,
     tenant,
 )
+from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, WebSocket, WebSocketRoute
+    from playwright.sync_api import Browser, Page, WebSocket, WebSocketRoute
 
 ANSWERS_PUSHED = 30
 LOOK_EVERY_MS = 200
@@ -47,9 +49,12 @@ def stub(jupyter_with_stub: JupyterProcess) -> StubControl:
     return control
 
 
-@pytest.fixture
-def panel(page: Page, stub: StubControl) -> Panel:
-    """The panel, with its event stream up: what is emitted from now on arrives."""
+@pytest.fixture(scope="module")
+def opened(
+    browser: Browser, jupyter_with_stub: JupyterProcess
+) -> Iterator[tuple[Panel, list[str]]]:
+    """One page for all tests that leave it as they found it, with its errors. The panel's event
+    stream is up: what is emitted from now on arrives."""
     heard: dict[WebSocket, bool] = {}
 
     def follow(stream: WebSocket) -> None:
@@ -57,11 +62,28 @@ def panel(page: Page, stub: StubControl) -> Panel:
             heard[stream] = False
             stream.on("framereceived", lambda _: heard.update({stream: True}))
 
-    page.on("websocket", follow)
-    panel = open_lab(page, stub.jupyter)
-    panel.devices.first.wait_for()
-    _wait_until_pushed(panel, stub, heard)
-    return panel
+    stub = StubControl(jupyter_with_stub)
+    stub.set(busy_state())
+    with watched_page(browser) as (page, errors):
+        page.on("websocket", follow)
+        panel = open_lab(page, stub.jupyter)
+        panel.devices.first.wait_for()
+        _wait_until_pushed(panel, stub, heard)
+        yield panel, errors
+
+
+@pytest.fixture
+def panel(opened: tuple[Panel, list[str]], stub: StubControl) -> Iterator[Panel]:
+    """The panel with the busy state, and with nothing of the test before."""
+    from playwright.sync_api import expect
+
+    panel, errors = opened
+    stub.set(state(message="Nothing is here.", devices=[]))
+    panel.notices.filter(has_text="Nothing is here.").wait_for()
+    stub.set(busy_state())
+    expect(panel.notices).to_have_count(0)
+    yield panel
+    assert errors == []
 
 
 def _wait_until_pushed(panel: Panel, stub: StubControl, heard: dict[WebSocket, bool]) -> None:
@@ -69,21 +91,21 @@ def _wait_until_pushed(panel: Panel, stub: StubControl, heard: dict[WebSocket, b
     then the browser asks because it is told, and soon at no other time."""
     from playwright.sync_api import expect
 
-    until_s = time.monotonic() + PATIENCE_MS / 1000
-    while not all(has or each.is_closed() for each, has in heard.items()) or not any(
-        heard.values()
-    ):
-        assert time.monotonic() < until_s, "the event stream never came up"
+    def is_heard() -> bool:
         stub.set({**busy_state(), "message": "Is anybody there?"})
         panel.page.wait_for_timeout(LOOK_EVERY_MS)
-    stub.set(busy_state())
-    expect(panel.notices).to_have_count(0)
-    while True:
+        streams = [has for stream, has in heard.items() if not stream.is_closed()]
+        return any(streams) and all(streams)
+
+    def is_quiet() -> bool:
         asked = stub.asked
         panel.page.wait_for_timeout(POLL_MS_MAX)
-        if stub.asked == asked:
-            break
-        assert time.monotonic() < until_s, "the browser goes on asking"
+        return stub.asked == asked
+
+    wait_until(is_heard, "the event stream")
+    stub.set(busy_state())
+    expect(panel.notices).to_have_count(0)
+    wait_until(is_quiet, "the browser to ask no more")
 
 
 def _texts(panel: Panel) -> list[str]:
@@ -141,9 +163,9 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
 )
 def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
     """Its holder's row counts down, and who waits reads until when; then it is over."""
-    assert "reserved by its user for 9 min more" in panel.devices.first.inner_text()
-    holds = panel.root.locator(".jp-gpushare-Kernel.jp-mod-holds")
-    assert "reserved by its user for 9 min more" in holds.inner_text()
+    left = re.compile(r"reserved by its user for \d min more")  # of ten minutes
+    panel.devices.first.filter(has_text=left).wait_for()
+    panel.root.locator(".jp-gpushare-Kernel.jp-mod-holds").filter(has_text=left).wait_for()
     waits = _text_of(panel, "explore.ipynb")
     assert re.search(r"Its user has reserved the GPU until \d?\d:\d\d", waits)
     kept = tenant("a.ipynb", "bob", held_s=0, hold_left_s=2)
@@ -326,15 +348,12 @@ def test_sharing_that_is_switched_off(panel: Panel, stub: StubControl) -> None:
     assert panel.devices.count() == 0 and panel.root.locator(".jp-gpushare-Kernel").count() == 0
 
 
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
-def test_both_themes_can_be_read(page: Page, stub: StubControl, theme: str) -> None:
+def test_both_themes_can_be_read(panel: Panel) -> None:
     """Every text has a contrast of 4.5 to 1 against what is behind it, in both themes."""
-    stub.jupyter.use_theme(f"JupyterLab {theme}")
-    panel = open_lab(page, stub.jupyter)
-    panel.devices.first.wait_for()
-    page.locator(".jp-Launcher").wait_for()
-    panel.keep_picture(f"panel-stub-{theme.lower()}")
-    assert panel.root.evaluate(LOW_CONTRASTS) == []
+    for theme in ("Dark", "Light"):
+        change_theme(panel.page, f"JupyterLab {theme}")
+        panel.keep_picture(f"panel-stub-{theme.lower()}")
+        assert panel.root.evaluate(LOW_CONTRASTS) == [], theme
 
 
 @pytest.mark.full

@@ -35,7 +35,7 @@ def test_a_user_follows_the_nodes(
 
     (port,) = free_ports(1)
     hub = HubWithView(start_hub(our_lines=VIEW_LINES.format(port=port) + OUR_LINES))
-    hub.home.hub.await_that(
+    hub.home.hub.wait_until(
         lambda: hub.script("api/v1/nodes", None).status_code == 403, "the view answers"
     )
     rows = {"t": a_tenant(), "u": a_tenant(owner="bob", name="bobs secret.ipynb")}

@@ -16,6 +16,7 @@ from tests.support.scheduler_process import (
     nursery,
     running_scheduler,
 )
+from tests.support.waits import WAIT_S_MAX
 
 __all__ = ["fake_library"]
 
@@ -44,6 +45,6 @@ def gpushare(runtime: Path) -> Command:
 def command_at(runtime: Path) -> Command:
     def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         given = environment({"GPUSHARE_RUNTIME_DIR": str(runtime), **(env or {})})
-        return nursery(given).run(command_line(arguments), env=given, timeout=120)
+        return nursery(given).run(command_line(arguments), env=given, timeout=WAIT_S_MAX)
 
     return run

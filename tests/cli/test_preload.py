@@ -17,6 +17,7 @@ from jupyter_gpushare.kernel import loadable
 from jupyter_gpushare.kernel.environment import LibraryMissing
 from jupyter_gpushare.kernel.loadable import loadable_library, system_preloads, why_not_here
 from tests.support.paths import HOOK_LIBRARY, ROOT
+from tests.support.waits import WAIT_S_MAX
 
 LIST, KEPT = "/etc/ld.so.preload", "/usr/local/lib/jupyter-gpushare/libgpushare.so"
 OVERLAID = ("/usr/local/lib", "/etc")  # in this order, for `mount` reads the list as well
@@ -45,7 +46,11 @@ class Image:
         command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", script, "sh"]
         env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(self.folder), **extra}
         return subprocess.run(
-            [*command, *map(str, words)], env=env, capture_output=True, text=True, timeout=120
+            [*command, *map(str, words)],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S_MAX,
         )
 
     @property

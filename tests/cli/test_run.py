@@ -19,6 +19,7 @@ from tests.cli.conftest import Command
 from tests.support.hook_client import ScriptedClient
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import SchedulerUnderTest, environment
+from tests.support.waits import WAIT_S_MAX
 
 PYTHON = sys.executable
 # The handler of a signal that comes just before a blocking read would run only when that read ends.
@@ -63,7 +64,7 @@ def run(env: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
             env={**env, **extra},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=WAIT_S_MAX,
             check=False,
         )
 
@@ -133,7 +134,7 @@ def test_the_command_is_a_tenant_while_it_runs(
         with scheduler.connect() as client:
             client.join(token)
         process.stdin.close()
-        assert process.wait(120) == 0
+        assert process.wait(WAIT_S_MAX) == 0
     assert scheduler.status()["tenants"] == []
 
 
@@ -239,7 +240,7 @@ def test_signals_are_passed_on(env: dict[str, str], name: str) -> None:
         assert process.stdout.readline() == f"{name}\n"
         process.stdin.close()
         assert process.stdout.read() == ""
-        assert process.wait(120) == 7
+        assert process.wait(WAIT_S_MAX) == 7
 
 
 @pytest.mark.promise("`jupyter gpushare run` forwards signals, Ctrl-C...")
@@ -248,7 +249,7 @@ def test_a_signal_that_ends_the_command_ends_run(env: dict[str, str]) -> None:
     with started(env, PYTHON, "-c", REPORT_SIGNAL, "SIGUSR1") as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 128 + signal.SIGTERM
+        assert process.wait(WAIT_S_MAX) == 128 + signal.SIGTERM
 
 
 class Terminal:
@@ -318,7 +319,7 @@ def test_processes_left_behind_keep_their_place(
         left_behind = ScriptedClient(scheduler.directory / "hook.sock")
         left_behind.join(process.stdout.readline().strip())
         process.stdin.close()
-        assert process.wait(120) == 0
+        assert process.wait(WAIT_S_MAX) == 0
         assert "1 of the command's processes still use the GPU" in process.stderr.read()
     left_behind.take_turn()
     left_behind.close()

@@ -29,6 +29,7 @@ from tests.support.hook_client import DEVICE, GIB, memory_reported
 from tests.support.other_user import OTHER_UID, as_root_only
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.view_stand_in import ViewStandIn, token_file
+from tests.support.waits import WAIT_S_MAX
 
 
 @pytest.mark.promise("cli", "`jupyter gpushare status` tells who holds and who waits")
@@ -256,7 +257,7 @@ def test_a_squatted_socket_is_not_spoken_to(
     done = gpushare("status", env={"GPUSHARE_RUNTIME_DIR": str(squatter)})
     assert done.returncode == 77
     assert "neither you nor root" in done.stderr
-    assert process.communicate(timeout=120)[0] == "0\n"
+    assert process.communicate(timeout=WAIT_S_MAX)[0] == "0\n"
 
 
 def test_help_names_all_verbs(gpushare: Command) -> None:

@@ -23,8 +23,8 @@ from jupyter_gpushare.cli.main import main
 from tests.support.kernels import Kernel
 from tests.support.ports import free_port
 from tests.support.scheduler_process import running_scheduler
+from tests.support.waits import WAIT_S_MAX
 
-START_S = 120.0
 TOKEN = "token-of-the-trial"
 
 
@@ -37,13 +37,13 @@ class Trial:
 
     def ask(self, path: str, body: object = None) -> Any:
         """Its server's answer, when there is one."""
-        until_s = time.monotonic() + START_S
+        until_s = time.monotonic() + WAIT_S_MAX
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/{path}", data)
         request.add_header("Authorization", f"token {TOKEN}")
         while time.monotonic() < until_s and self.process.poll() is None:
             try:
-                with urllib.request.urlopen(request, timeout=START_S) as answer:
+                with urllib.request.urlopen(request, timeout=WAIT_S_MAX) as answer:
                     return json.load(answer)
             except urllib.error.HTTPError as error:
                 raise AssertionError(f"{path}: {error}") from error
@@ -73,7 +73,7 @@ def running(tmp_path: Path, temporary: Path) -> Iterator[Trial]:
         yield Trial(process, f"http://127.0.0.1:{port}", temporary, tmp_path / "log")
     finally:
         process.terminate()
-        process.wait(START_S)
+        process.wait(WAIT_S_MAX)
 
 
 @pytest.mark.promise(
@@ -92,9 +92,9 @@ def test_one_command_shows_it_without_a_gpu(running: Trial) -> None:
     assert [device["name"] for device in devices] == ["Simulated GPU"]
     assert "this GPU is simulated" in running.log.read_text()
     running.process.send_signal(signal.SIGTERM)
-    running.process.wait(START_S)
+    running.process.wait(WAIT_S_MAX)
     assert not list(running.temporary.glob("gpushare-try-*"))
-    until_s = time.monotonic() + START_S
+    until_s = time.monotonic() + WAIT_S_MAX
     while is_there(running.temporary):
         assert time.monotonic() < until_s, "something is left behind"
         time.sleep(0.1)

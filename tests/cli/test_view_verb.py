@@ -19,8 +19,8 @@ from jupyter_gpushare.reports.node_tokens import read_tokens
 from jupyter_gpushare.view.usage_file import USAGE_FILE
 from tests.reports.rows import BOOT
 from tests.support.ports import free_ports
+from tests.support.waits import WAIT_S_MAX
 
-END_S_MAX = 60
 COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "view"]
 OF_KUBERNETES = ["--kubernetes", "--service-account=jhub:gpushare"]
 
@@ -85,7 +85,7 @@ def test_wrong_flags(tmp_path: Path, flags: list[str], says: str) -> None:
         env=hub_environment(port),
         capture_output=True,
         text=True,
-        timeout=END_S_MAX,
+        timeout=WAIT_S_MAX,
         check=False,
     )
     (line,) = done.stderr.splitlines()
@@ -114,7 +114,7 @@ def test_a_wrong_environment(tmp_path: Path, variable: str, value: str, says: st
             env={**hub_environment(port), variable: value.format(taken=port)},
             capture_output=True,
             text=True,
-            timeout=END_S_MAX,
+            timeout=WAIT_S_MAX,
             check=False,
         )
     (line,) = done.stderr.splitlines()
@@ -139,12 +139,12 @@ def test_many_connections(tmp_path: Path) -> None:
         assert "view of all nodes" in view.stderr.readline()
         held += [socket.create_connection(("127.0.0.1", port)) for _ in range(256)]
         url = f"http://127.0.0.1:{port}/base/services/gpushare-view/api/v1/nodes"
-        assert requests.get(url, timeout=END_S_MAX).status_code == 403
+        assert requests.get(url, timeout=WAIT_S_MAX).status_code == 403
     finally:
         for each in held:
             each.close()
         view.send_signal(signal.SIGTERM)
-        _, log = view.communicate(timeout=END_S_MAX)
+        _, log = view.communicate(timeout=WAIT_S_MAX)
     assert (view.returncode, "Traceback" in log) == (0, False), log
 
 
@@ -171,16 +171,16 @@ def test_the_process(tmp_path: Path, number: signal.Signals) -> None:
         assert view.stderr is not None
         assert f"http://127.0.0.1:{port}/base/services/gpushare-view/" in view.stderr.readline()
         url = f"127.0.0.1:{port}/base/services/gpushare-view/"
-        assert requests.get(f"http://{url}api/v1/nodes", timeout=END_S_MAX).status_code == 403
+        assert requests.get(f"http://{url}api/v1/nodes", timeout=WAIT_S_MAX).status_code == 403
         refused = requests.get(
-            f"http://{url}api/v1/nodes", headers={"Authorization": "token x"}, timeout=END_S_MAX
+            f"http://{url}api/v1/nodes", headers={"Authorization": "token x"}, timeout=WAIT_S_MAX
         )
         assert (refused.status_code, "does not answer" in refused.text) == (503, True)
         sock = websocket.create_connection(
             f"ws://{url}api/v1/reports",
             header=[f"Authorization: Bearer {token}"],
             suppress_origin=True,
-            timeout=END_S_MAX,
+            timeout=WAIT_S_MAX,
         )
         sock.send(text_of(Hello(boot=BOOT, version="1")))
         message_of(sock.recv())
@@ -189,7 +189,7 @@ def test_the_process(tmp_path: Path, number: signal.Signals) -> None:
         assert (opcode, int.from_bytes(data_of_close[:2], "big")) == (8, 1001)
     finally:
         view.send_signal(signal.SIGTERM)
-        _, log = view.communicate(timeout=END_S_MAX)
+        _, log = view.communicate(timeout=WAIT_S_MAX)
     assert view.returncode == 0, log
     assert "Traceback" not in log, log
     assert data.stat().st_mode & 0o777 == 0o700

@@ -16,8 +16,8 @@ import pytest
 
 from jupyter_gpushare.cli.watch import screen
 from tests.support.scheduler_process import SchedulerUnderTest, environment, running_scheduler
+from tests.support.waits import WAIT_S_MAX
 
-WAIT_S_MAX = 120.0
 LEAVES = b"\x1b[?25h\x1b[?1049l"
 
 

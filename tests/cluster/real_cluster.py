@@ -118,8 +118,8 @@ def a_node_with_seats(story: Story) -> Iterator[tuple[str, Any]]:
     given = merged(block_with("seats"), {"hub": {"apiUrl": as_pods_reach(story.hub.api_url)}})
     story.given = given
     cluster.apply(rendered(given))
-    cluster.await_that(lambda: story.scheduler.status()["devices"], "our scheduler has a device")
-    cluster.await_that(lambda: cluster.allocatable(SEAT), "the node has seats")
+    cluster.wait_until(lambda: story.scheduler.status()["devices"], "our scheduler has a device")
+    cluster.wait_until(lambda: cluster.allocatable(SEAT), "the node has seats")
     yield "allocatable", {name: cluster.allocatable(name) for name in (SEAT, GPU)}
     yield "asked", {SEAT: given["seats"], GPU: replicas}
     yield "visibility", story.scheduler.status()["settings"]["visibility"]
@@ -177,15 +177,15 @@ def restarts(story: Story) -> Iterator[tuple[str, Any]]:
         first = cluster.our_pod()["metadata"]["name"]
         story.given = merged(story.given, {"hostPID": True})
         cluster.apply(rendered(story.given))
-        cluster.await_that(lambda: cluster.our_pod()["metadata"]["name"] != first, "another pod")
+        cluster.wait_until(lambda: cluster.our_pod()["metadata"]["name"] != first, "another pod")
         cluster.kubectl("rollout", "status", "ds/gpushare")
 
     for restart in (lambda: cluster.kill("scheduler"), lambda: cluster.kill("plugin"), upgrade):
         cells = submit_work(story.kernels, rounds=6)
-        cluster.await_that(story.works, "one works")
+        cluster.wait_until(story.works, "one works")
         restart()
         check(cells)
-        cluster.await_that(lambda: cluster.allocatable(SEAT), "the node has seats again")
+        cluster.wait_until(lambda: cluster.allocatable(SEAT), "the node has seats again")
     yield "tenants_after", {owner: each["id"] for owner, each in story.tenants().items()}
     pids = {n: int(k.run("import os; os.getpid()").ok().text) for n, k in story.kernels.items()}
     yield "same_kernels", pids == {name: kernel.pid for name, kernel in story.kernels.items()}
@@ -206,7 +206,7 @@ def restarts(story: Story) -> Iterator[tuple[str, Any]]:
 def a_pod_without_a_seat(story: Story) -> Iterator[tuple[str, Any]]:
     """Carol's has a GPU, by code of the administrator's that has forgotten the seat. Nobody makes
     room for her: there is some because bob has let his memory go."""
-    story.cluster.await_that(lambda: sorted(story.tenants()) == [*USERS], "dave's kernel has ended")
+    story.cluster.wait_until(lambda: sorted(story.tenants()) == [*USERS], "dave's kernel has ended")
     story.kernels["bob"].run(gpu_cells.let_go()).ok()
     story.users[UNSEATED] = story.hub.server_of(UNSEATED)
     kernel = story.open_kernel(UNSEATED)
@@ -235,10 +235,10 @@ def root_of_a_strange_pod(story: Story) -> Iterator[tuple[str, Any]]:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "root"}, "spec": spec}
     of_it = f"--namespace={ELSEWHERE}"
     account = ("get", "serviceaccount", "default", of_it)
-    cluster.await_that(lambda: cluster.kubectl(*account), "the namespace has its account")
+    cluster.wait_until(lambda: cluster.kubectl(*account), "the namespace has its account")
     cluster.kubectl("apply", of_it, "--filename=-", given=pod)
     ended = ("get", "pod", "root", of_it, "--output=jsonpath={.status.phase}")
-    cluster.await_that(lambda: cluster.kubectl(*ended) == "Succeeded", "root has looked around")
+    cluster.wait_until(lambda: cluster.kubectl(*ended) == "Succeeded", "root has looked around")
     yield "strange_root", json.loads(cluster.kubectl("logs", "root", of_it).splitlines()[-1])
 
 
@@ -251,7 +251,7 @@ def removed_and_installed(story: Story) -> Iterator[tuple[str, Any]]:
     objects = {"apiVersion": "v1", "kind": "List", "items": rendered(story.given)}
     cluster.kubectl("delete", "--filename=-", given=objects)
     cells = submit_work(story.kernels)
-    cluster.await_that(lambda: any(_is_done(each) for each in cells), "one has worked without us")
+    cluster.wait_until(lambda: any(_is_done(each) for each in cells), "one has worked without us")
     yield "done_without_it", [_is_done(each) for each in cells]
     cluster.apply(rendered(story.given))
     check(cells)

@@ -200,11 +200,11 @@ class SlurmCluster:
         munge += [f"--pid-file={self.folder}/run/munged.pid", f"--log-file={log}"]
         munge += [f"--seed-file={self.folder}/munge/seed"]
         self._spawn("munged", "", munge)
-        self.await_that(socket_path.exists, "munged answers")
+        self.wait_until(socket_path.exists, "munged answers")
         self.start_controller()
         for node in NODES:
             self.start_slurmd(node)
-        self.await_that(lambda: self.states() == ["idle"] * len(NODES), "the nodes are idle")
+        self.wait_until(lambda: self.states() == ["idle"] * len(NODES), "the nodes are idle")
         return self
 
     def start_controller(self) -> None:
@@ -216,7 +216,7 @@ class SlurmCluster:
     def start_scheduler(self, node: str) -> None:
         """Until it answers."""
         self.launch_scheduler(node)
-        self.await_that(lambda: self.answers(node), f"the scheduler of {node} answers")
+        self.wait_until(lambda: self.answers(node), f"the scheduler of {node} answers")
 
     def launch_scheduler(self, node: str) -> None:
         """As systemd does by the unit that lies on the node, with its capabilities."""
@@ -316,7 +316,7 @@ class SlurmCluster:
         uid = self.views.accounts[user].uid
         return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
 
-    def await_that(
+    def wait_until(
         self, holds: Callable[[], object], what: str, seconds: float = READY_S_MAX
     ) -> None:
         until_s = time.monotonic() + seconds
@@ -335,7 +335,7 @@ class SlurmCluster:
         if "slurmctld" in self.processes:
             self.run(["scancel", "--quiet", *self.jobs()], check=False)
             with contextlib.suppress(AssertionError):
-                self.await_that(lambda: not self.jobs(), "all jobs have ended", END_S_MAX)
+                self.wait_until(lambda: not self.jobs(), "all jobs have ended", END_S_MAX)
         for kind in ("scheduler", "slurmd", "slurmctld", "munged"):
             for name in [each for each in self.processes if each.partition("-")[0] == kind]:
                 with contextlib.suppress(subprocess.TimeoutExpired):  # the mark finds it

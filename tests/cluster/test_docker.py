@@ -94,7 +94,7 @@ class Place:
         """By owner."""
         return {each["owner"]: each for each in self.hub.scheduler.status()["tenants"]}
 
-    def await_that(self, holds: Callable[[], object], what: str) -> None:
+    def wait_until(self, holds: Callable[[], object], what: str) -> None:
         until_s = time.monotonic() + BUSY_S_MAX
         while not holds():
             assert time.monotonic() < until_s, f"not in time: {what}\n{self.hub.log[-4000:]}"
@@ -199,7 +199,7 @@ def kernels(users: dict[str, Visitor], place: Place) -> Iterator[dict[str, HubKe
     yield found
     for kernel in found.values():
         kernel.stop()
-    place.await_that(lambda: not place.tenants(), "no tenant is left")
+    place.wait_until(lambda: not place.tenants(), "no tenant is left")
 
 
 def client_of(place: Place, owner: str) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) 
     enough = limit.read_text()
     limit.write_text(str(int((group / "memory.usage_in_bytes").read_text()) + 128 * MIB))
     waits = kernels["alice"].submit(gpu_cells.keep_and_check(7, KEPT_WORDS))
-    place.await_that(lambda: place.tenants()["alice"]["blocked_reason"], "alice reads why")
+    place.wait_until(lambda: place.tenants()["alice"]["blocked_reason"], "alice reads why")
     assert "host" in place.tenants()["alice"]["blocked_reason"]
     doctor = kernels["bob"].run("%gpushare doctor").ok().text
     assert "their GPU memory cannot be parked there" in doctor
@@ -287,7 +287,7 @@ def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) 
     first = kernels["alice"].wait(waits, BUSY_S_MAX)
     assert "CUDA_ERROR_OUT_OF_MEMORY" in first.evalue
     limit.write_text(enough)
-    place.await_that(lambda: keeps(kernels["alice"]), "alice has room, once bob's hook has looked")
+    place.wait_until(lambda: keeps(kernels["alice"]), "alice has room, once bob's hook has looked")
     kernels["bob"].run(gpu_cells.keep_and_check(8, KEPT_WORDS)).ok()
     assert "oom_kill 0" in (group / "memory.oom_control").read_text()
 
@@ -312,11 +312,11 @@ def test_the_scheduler_restarts(place: Place, kernels: dict[str, HubKernel]) -> 
     before = {owner: each["id"] for owner, each in place.tenants().items()}
     pids = {name: kernel.pid for name, kernel in kernels.items()}
     cells = submit_work(kernels, rounds=6)
-    place.await_that(lambda: place.hub.scheduler.status()["devices"][0]["holders"], "one works")
+    place.wait_until(lambda: place.hub.scheduler.status()["devices"][0]["holders"], "one works")
     first = place.hub.scheduler_pid()
     assert first
     os.kill(first, signal.SIGKILL)
-    place.await_that(lambda: place.hub.scheduler_pid() not in (None, first), "another scheduler")
+    place.wait_until(lambda: place.hub.scheduler_pid() not in (None, first), "another scheduler")
     check(cells)
     assert {owner: each["id"] for owner, each in place.tenants().items()} == before
     assert {name: kernel.pid for name, kernel in kernels.items()} == pids
@@ -335,14 +335,14 @@ def test_a_paused_container_that_holds_the_turn(
     place.hub.scheduler.change_settings({"quantum_s": "0.2s", "overdue_s": "0.5s"})
     check(submit_work(kernels))
     paused = kernels["alice"].submit(gpu_cells.spin(50, 60))
-    place.await_that(lambda: holds(place, "alice"), "alice has it")
+    place.wait_until(lambda: holds(place, "alice"), "alice has it")
     place.podman("pause", "jupyter-alice")
     try:
         waits = kernels["bob"].submit(gpu_cells.keep_and_check(8, KEPT_WORDS))
-        place.await_that(lambda: client_of(place, "alice")["frozen"], "it is seen to be frozen")
-        place.await_that(lambda: place.tenants()["bob"]["blocked_reason"], "bob reads why")
+        place.wait_until(lambda: client_of(place, "alice")["frozen"], "it is seen to be frozen")
+        place.wait_until(lambda: place.tenants()["bob"]["blocked_reason"], "bob reads why")
         assert "stopped from outside" in place.tenants()["bob"]["blocked_reason"]
-        place.await_that(lambda: client_of(place, "alice")["overdue"], "it is overdue")
+        place.wait_until(lambda: client_of(place, "alice")["overdue"], "it is overdue")
     finally:
         place.podman("unpause", "jupyter-alice")
     check([(kernels["alice"], paused), (kernels["bob"], waits)])
@@ -360,22 +360,22 @@ def test_a_paused_container_and_the_policy_kill(
     client, before = client_of(place, "alice"), place.tenants()["alice"]["id"]
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         kernels["alice"].submit(gpu_cells.spin(50, 200))
-        place.await_that(lambda: holds(place, "alice"), "alice has it")
+        place.wait_until(lambda: holds(place, "alice"), "alice has it")
         place.podman("pause", "jupyter-alice")
         try:
             # Only now: on a busy machine, who parks its memory may take longer than this, too.
             settings = {"quantum_s": "0.2s", "overdue_s": "0.5s", "overdue_policy": "kill"}
             place.hub.scheduler.change_settings(settings)
             waits = kernels["bob"].submit(gpu_cells.keep_and_check(8, KEPT_WORDS))
-            place.await_that(lambda: "is killed" in place.hub.log, "the policy applies")
+            place.wait_until(lambda: "is killed" in place.hub.log, "the policy applies")
             place.hub.scheduler.change_settings({"overdue_policy": "warn"})
         finally:
             place.podman("unpause", "jupyter-alice")
         check([(kernels["bob"], waits)])
-        place.await_that(lambda: not Path(f"/proc/{client['pid']}").exists(), "it has ended")
+        place.wait_until(lambda: not Path(f"/proc/{client['pid']}").exists(), "it has ended")
         assert stranger.poll() is None
         stranger.kill()
     assert users["alice"].request("GET", "api/status").ok
-    place.await_that(lambda: is_another(place, "alice", before), "Jupyter starts the kernel again")
+    place.wait_until(lambda: is_another(place, "alice", before), "Jupyter starts the kernel again")
     # Until it is there: what is shut down while it starts lives on.
     kernels["alice"].run("pass").ok()

@@ -180,14 +180,14 @@ def test_a_script_shares_as_notebooks_do(cluster: SlurmCluster, observed: Observ
     def tenant() -> list[dict[str, Any]]:
         return [t for t in cluster.tenants("n1") if t["kind"] == "run" and t["clients"]]
 
-    cluster.await_that(tenant, "the script has opened the device")
+    cluster.wait_until(tenant, "the script has opened the device")
     (found,) = tenant()
     assert (found["owner"], found["runs_as"]) == ("bob", "batch")
     assert found["name"].endswith("train.py")
     observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 2)
     go_on.touch()
-    cluster.await_that(lambda: not tenant(), "the script has ended")
-    cluster.await_that(lambda: not _jobs(cluster, "bob", SCRIPT_JOB), "the job has ended")
+    cluster.wait_until(lambda: not tenant(), "the script has ended")
+    cluster.wait_until(lambda: not _jobs(cluster, "bob", SCRIPT_JOB), "the job has ended")
     assert (home / "out").read_text() == ""
     assert cluster.machines["n1"].computing_overlaps() == []
 
@@ -237,11 +237,11 @@ def test_slurmctld_restarts(
     observed.begin()
     observed.play_until_served(gpu_cells.fill_and_check(3, 10.0, 6), 2)
     assert overlaps(observed.works(computing_only=True)) == 0
-    hub.await_that(
+    hub.wait_until(
         lambda: hub.log.count("Unable to contact slurm controller") > asked, "the hub has asked"
     )
     cluster.start_controller()
-    cluster.await_that(lambda: len(cluster.states()) == len(NODES), "slurmctld is back")
+    cluster.wait_until(lambda: len(cluster.states()) == len(NODES), "slurmctld is back")
     assert {name: _jobs(cluster, name) for name in USERS} == jobs
     cluster.run(["srun", "--mem=100", "true"], user="alice")
     observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 1)
@@ -268,21 +268,21 @@ def test_a_suspended_job(cluster: SlurmCluster, observed: ObservedKernels) -> No
     (job,) = _jobs(cluster, "bob")
     observed.begin()
     busy = observed.submit(1, gpu_cells.fill_and_check(7, 5.0, 1500))
-    cluster.await_that(lambda: _holders(cluster) == {"bob"}, "bob has the turn")
+    cluster.wait_until(lambda: _holders(cluster) == {"bob"}, "bob has the turn")
     state = Path(f"/proc/{observed.kernels[1].pid}/status")
     cluster.run(["scontrol", "suspend", job])
-    cluster.await_that(lambda: "State:\tT" in state.read_text(), "Slurm has stopped the kernel")
+    cluster.wait_until(lambda: "State:\tT" in state.read_text(), "Slurm has stopped the kernel")
     waiting = observed.submit(0, gpu_cells.fill_and_check(8, 5.0, 2))
 
     def frozen() -> set[str]:
         tenants = cluster.tenants("n1")
         return {t["owner"] for t in tenants if any(c.get("frozen") for c in t["clients"])}
 
-    cluster.await_that(lambda: frozen() == {"bob"}, "the scheduler has seen that bob is frozen")
+    cluster.wait_until(lambda: frozen() == {"bob"}, "the scheduler has seen that bob is frozen")
     cluster.run(["scontrol", "resume", job])
     for number, cell in ((0, waiting), (1, busy)):
         observed.collect(number, cell).ok()
-    cluster.await_that(lambda: not frozen(), "nobody is frozen any more")
+    cluster.wait_until(lambda: not frozen(), "nobody is frozen any more")
     assert overlaps(observed.works(computing_only=True)) == 0
 
 
@@ -348,7 +348,7 @@ def test_a_kernel_where_a_gpu_is_free(
     env = {**cluster.device_env(), "HOME": str(home)}
     cluster.run([*submit.split()[:1], "--nodelist=n2", *submit.split()[1:]], user="carol", env=env)
     log = home / "gateway.log"
-    cluster.await_that(lambda: log.exists() and "is available" in log.read_text(), "the gateway")
+    cluster.wait_until(lambda: log.exists() and "is available" in log.read_text(), "the gateway")
     with ServerOfAUser(cluster, "carol", cluster.as_here(start)) as server:
         kernel = HubKernel(server, "there.ipynb", server.new_kernel("there.ipynb"))  # type: ignore[arg-type]
         assert node_of(kernel) == "n2"
@@ -357,7 +357,7 @@ def test_a_kernel_where_a_gpu_is_free(
         observed = ObservedKernels(cluster.machine("n2"), [notebooks["carol"], kernel])
         observed.set_up()
         # An idle kernel comes back to a scheduler that has started again within seconds.
-        cluster.await_that(
+        cluster.wait_until(
             lambda: [t["owner"] for t in cluster.tenants("n2")] == ["carol"] * 2,
             "both kernels of carol's are tenants",
         )
@@ -365,7 +365,7 @@ def test_a_kernel_where_a_gpu_is_free(
         shown = kernel.run("%gpushare").ok().text
         assert "Memory of this kernel" in shown
         kernel.stop()
-        cluster.await_that(lambda: len(cluster.tenants("n2")) == 1, "the kernel is no tenant")
+        cluster.wait_until(lambda: len(cluster.tenants("n2")) == 1, "the kernel is no tenant")
     cluster.run(["scancel", "--user=carol", "--name=gateway.sh"])
 
 
@@ -379,7 +379,7 @@ def test_a_holder_is_cancelled(
     memory that alice had is free."""
     observed.begin()
     observed.kernels[0].submit("gpu.spin(5, 100000)")
-    cluster.await_that(lambda: _holders(cluster) == {"alice"}, "alice has the turn")
+    cluster.wait_until(lambda: _holders(cluster) == {"alice"}, "alice has the turn")
     waiting = observed.submit(1, gpu_cells.keep_and_check(2, WORDS))
     (job,) = _jobs(cluster, "alice")
     cluster.run(["scancel", job])

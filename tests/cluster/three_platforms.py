@@ -210,12 +210,12 @@ def kubernetes(place: Place) -> None:
         data = cluster.get("secret", "gpushare-view").get("data", {})
         return "token" in data and "ca.crt" in data
 
-    cluster.await_that(token_is_there, "the account of the view has its token")
+    cluster.wait_until(token_is_there, "the account of the view has its token")
     env = {**os.environ, "PATH": f"{STORE}:{os.environ['PATH']}"}
     env["KUBECONFIG"] = str(cluster.kubeconfig)
     for command in commands_under(OUTSIDE, VIEW_PAGE):
         subprocess.run(["sh", "-c", f"umask 077; {place.as_here(command)}"], env=env, check=True)
-    cluster.await_that(lambda: cluster.allocatable(SEAT), "the node has seats")
+    cluster.wait_until(lambda: cluster.allocatable(SEAT), "the node has seats")
 
 
 def docker(place: Place) -> Any:
@@ -252,7 +252,7 @@ def slurm(place: Place) -> None:
     # The simulated device is files that all accounts share.
     job = ["--gres=shard:1", f"--nodelist={SLURM_NODE}", "--mem=600", "sh", "-c", f"umask 0; {run}"]
     slurm.start_job("carol", job)
-    slurm.await_that(lambda: slurm.tenants(SLURM_NODE), "carol's job is a tenant")
+    slurm.wait_until(lambda: slurm.tenants(SLURM_NODE), "carol's job is a tenant")
 
 
 def pod_of_bob(place: Place) -> None:
@@ -288,7 +288,7 @@ def pod_of_bob(place: Place) -> None:
     admin = place.visitor("root").new_token()
     scheduler = SchedulerClient(RUNTIME_DIR / "tenants" / "http.sock", hub_token=admin)
     try:
-        cluster.await_that(lambda: scheduler.status()["tenants"], "bob's program is a tenant")
+        cluster.wait_until(lambda: scheduler.status()["tenants"], "bob's program is a tenant")
     except AssertionError as error:
         said = cluster.kubectl("describe", "pod", "bobs", fails=True)
         logs = cluster.kubectl("logs", "bobs", fails=True)

@@ -92,7 +92,7 @@ class Cluster(Node):
         self.containerd()
         self._control_plane()
         self.kubelet()
-        self.await_that(self._node_is_ready, "the node is ready")
+        self.wait_until(self._node_is_ready, "the node is ready")
 
     def containerd(self) -> None:
         shutil.rmtree(DISK, ignore_errors=True)
@@ -106,7 +106,7 @@ class Cluster(Node):
             )
         )
         self.start("containerd", str(ROOT / "usr/bin/containerd"), "-c", str(config))
-        self.await_that(lambda: ctr("version").returncode == 0, "containerd answers")
+        self.wait_until(lambda: ctr("version").returncode == 0, "containerd answers")
         for archive in (image_file(PAUSE), ARCHIVE):
             done = ctr("images", "import", "--snapshotter=overlayfs", str(archive))
             assert done.returncode == 0, done.stderr
@@ -132,7 +132,7 @@ class Cluster(Node):
             *(f"--service-account-issuer={issuer}", "--service-cluster-ip-range=10.96.0.0/24"),
             *("--authorization-mode=Node,RBAC", "--kubelet-preferred-address-types=InternalIP"),
         )
-        self.await_that(
+        self.wait_until(
             lambda: self.kubectl("get", "--raw=/readyz") == "ok", "the API server answers"
         )
         mine = (
@@ -220,7 +220,7 @@ class Cluster(Node):
             now = self.container(self.our_pod(), container)
             return bool(now["ready"] and now["restartCount"] == before["restartCount"] + 1)
 
-        self.await_that(runs_again, f"the {container} runs again")
+        self.wait_until(runs_again, f"the {container} runs again")
 
     def memory(self, pod: str, container: str) -> Path:
         """Where the container's memory is counted and limited."""
@@ -228,7 +228,7 @@ class Cluster(Node):
         (found,) = Path("/sys/fs/cgroup/memory/kubepods").rglob(number)
         return found
 
-    def await_that(self, holds: Callable[[], object], what: str) -> None:
+    def wait_until(self, holds: Callable[[], object], what: str) -> None:
         """What is not there yet may raise."""
         until_s = time.monotonic() + READY_S_MAX
         while True:

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from tests.support.nursery import Nursery, Order
 from tests.support.paths import BUILTINS_PTX, SIM_DRIVER
 from tests.support.sim import GIB, SimulatedMachine
+from tests.support.waits import WAIT_S_MAX
 
 MIB = 1 << 20
 LEGACY = cuda.CUstream(1)
@@ -218,7 +219,6 @@ class Gpu:
         self._allocated.clear()
 
 
-ALONE_S_MAX = 90.0
 _nursery = Nursery()
 
 
@@ -231,9 +231,9 @@ def alone(case: Callable[..., None]) -> Callable[[], None]:
         module, name = case.__module__, case.__name__
         order = Order("tests.driver.harness:run_alone", [module, name], imports=[module])
         try:
-            done = _nursery.run(order, env=os.environ, timeout=ALONE_S_MAX)
+            done = _nursery.run(order, env=os.environ, timeout=WAIT_S_MAX)
         except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"not done after {ALONE_S_MAX} s\n{late.output}") from None
+            raise AssertionError(f"not done after {WAIT_S_MAX} s\n{late.output}") from None
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
 
     run_case.__name__ = case.__name__

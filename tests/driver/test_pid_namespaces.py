@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,10 +15,10 @@ import pytest
 from tests.driver.test_simulated_nvml import ask
 from tests.support.paths import ROOT, SIM_DRIVER
 from tests.support.sim import MIB, SimulatedMachine
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
 
-WAIT_S_MAX = 60.0
 BOTH_LEAVE = 1024 * MIB
 """Of 2 GiB, when each of two has 512 MiB. Their contexts take some of it."""
 IN_A_NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
@@ -86,15 +85,15 @@ def inside(holder: subprocess.Popen[str]) -> int:
 def await_free(holder: subprocess.Popen[str], holds: Callable[[int], bool]) -> int:
     """It works, and tells how many bytes are free, until that holds. Under gpushare, too, where
     what another process of its tenant has is taken off a moment later."""
-    assert holder.stdin and holder.stdout
-    until_s = time.monotonic() + WAIT_S_MAX
-    while True:
+
+    def found() -> list[int]:
+        assert holder.stdin and holder.stdout
         holder.stdin.write("\n")
         holder.stdin.flush()
         free = int(holder.stdout.readline())
-        if holds(free):
-            return free
-        assert time.monotonic() < until_s, free
+        return [free] if holds(free) else []
+
+    return wait_until(found, "so much free memory")[0]
 
 
 @pytest.mark.promise(
@@ -122,6 +121,6 @@ def test_one_that_is_killed(
     first, second = holders
     before = await_free(second, lambda free: free <= BOTH_LEAVE)
     os.kill(inside(first), signal.SIGKILL)
-    first.wait(120)
+    first.wait(WAIT_S_MAX)
     assert len(ask(machine, WHO).splitlines()) == 1
     await_free(second, lambda free: free - before >= 512 * MIB)

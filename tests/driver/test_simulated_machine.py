@@ -37,6 +37,18 @@ gpu.download(pointer, 1 << 18)
 ok(cuda.cuMemcpyHtoD(pointer, words, 1 << 20))
 """
 
+WITHOUT_DESCRIPTORS = """
+import os, resource
+from cuda.bindings import driver as cuda
+cuda.cuInit(0)
+cuda.cuCtxCreate(None, 0, 0)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:
+    os.dup(0)
+except OSError:
+    print(*(int(cuda.cuMemAlloc(2 << 20)[0]) for _ in range(4)))
+"""
+
 PITCHED = """
 from tests.driver.harness import *
 gpu = Gpu()
@@ -257,7 +269,8 @@ def test_fault_plans(sim: SimulatedMachine, plan: str, answers: str) -> None:
     "Each device enforces its capacity in bytes, across all processes",
 )
 def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:
-    """What one process holds, another cannot have."""
+    """What one process holds, another cannot have; nor one that has no descriptor to see whether
+    the first one lives."""
     machine = SimulatedMachine(tmp_path, bytes_per_device=64 * MIB, context_bytes=2 * MIB)
     holder = subprocess.Popen(
         [sys.executable, "-c", ALLOCATE.replace("2 << 20", "14 << 20") + "input()\n"],
@@ -269,6 +282,7 @@ def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:
     assert holder.stdout
     assert holder.stdout.readline().strip() == "0 0 0 0"
     assert run(machine, ALLOCATE).strip() == "0 0 2 2"
+    assert run(machine, WITHOUT_DESCRIPTORS).strip() == "0 0 2 2"
     holder.communicate("\n")
     assert run(machine, ALLOCATE).strip() == "0 0 0 0"
 

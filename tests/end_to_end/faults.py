@@ -1,5 +1,5 @@
-"""`make faults SECONDS=60`: random hand-overs with faults, run after run, each on a machine of its own
-with the next seed, until the time is over. Every byte is verified after each hand-over.
+"""`make faults SECONDS=60`: random hand-overs with faults, run after run, each on a machine of its
+own with the next seed, until the time is over. Every byte is verified after each hand-over.
 
 The seeds are the same each time, so that a change is judged by what was seen before it; SEED names
 another first one."""
@@ -22,10 +22,8 @@ FIRST_SEED = 2000
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.end_to_end.faults", description=__doc__)
-    parser.add_argument(
-        "--seconds", type=float, default=60, help="no run begins later (%(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=60, help="no run begins later")
+    parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first")
     options = parser.parse_args()
     began_s, did, faults, runs = time.monotonic(), Counter[str](), 0, 0
     while runs == 0 or time.monotonic() - began_s < options.seconds:

@@ -37,7 +37,7 @@ from tests.support.memory_tenants import (
     expected_sum,
 )
 from tests.support.sim import MIB, SimulatedMachine
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 TENANTS = 6
 DEVICE_BYTES = 416 * MIB
@@ -92,7 +92,7 @@ CALLS_THAT_STALL = (
     *("cuMemCreate", "cuMemUnmap", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"),
     "cuMemPrefetchAsync",
 )
-ANSWER_S_MAX = HANG_S
+ANSWER_S_MAX = WAIT_S_MAX
 HOLDS_NS = 150_000_000
 """For so long one computes while the memory of the next one comes back. Its quantum is longer."""
 REFUSED = " is out of memory, because "

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
+from tests.support.waits import wait_until
 
 WORD = """
 import mmap, os
@@ -81,7 +82,7 @@ def test_a_sibling_process_ends_a_drain_stall(
     while "waits" not in parent.text_of(waits):
         assert not parent.done(waits), parent.wait(waits)
     other_cell = other.submit(gpu_cells.spin(1))
-    await_that(lambda: recalled(shared, "parent.ipynb"), "the turn is recalled")
+    wait_until(lambda: recalled(shared, "parent.ipynb"), "the turn is recalled")
     if sibling_comes:
         parent.run("sibling.stdin.write('go\\n'); sibling.stdin.flush()").ok()
         assert "7" in parent.wait(waits).ok().text

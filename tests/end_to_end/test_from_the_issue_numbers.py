@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.server.state import ServerKernel, panel_state
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
 from tests.support.memory_tenants import swapping_scheduler
 from tests.support.sim import MIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 DEVICE = 512 * MIB
 CAP = 400 * MIB
@@ -138,7 +139,7 @@ def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
         alice.run(f"{READ_MOSTLY}\nchecked(cu.cuMemAdvise(managed, {MANAGED}, advice, place))").ok()
         alice.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
         bob.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
-        await_that(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
+        wait_until(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
         told = by_status(gpu, "alice.ipynb")
         assert (told["cap"], told["fixed"]) == (CAP, MANAGED)
         assert told["resident"] + told["parked"] == PLAIN + MANAGED
@@ -159,7 +160,7 @@ def test_without_a_limit_they_agree_too(tmp_path: Path) -> None:
         alice, bob = gpu.kernel("alice.ipynb"), gpu.kernel("bob.ipynb")
         for kernel in (alice, bob):
             kernel.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
-        await_that(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
+        wait_until(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
         for kernel in (alice, bob):
             by_cuda, by_nvml, by_smi = inside_unchanged(kernel)
             free, total, _ = by_cuda

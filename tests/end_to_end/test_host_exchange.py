@@ -26,7 +26,7 @@ from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import MemoryTenant, MemoryTenants, faults, swapping_scheduler
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import GIB, MIB, SimulatedMachine
-from tests.support.waits import await_that
+from tests.support.waits import wait_until
 
 DEVICE = 512 * MIB
 HELD = 400 * MIB
@@ -104,7 +104,7 @@ def one_that_keeps_another_parked(
 def nothing_is_ready(shared: Host) -> None:
     """What was made ready ahead of need goes back where nothing is left."""
     shared.group.leave(0)
-    await_that(lambda: shared.group.taken()[0] <= parked_least(shared), "nothing is ready")
+    wait_until(lambda: shared.group.taken()[0] <= parked_least(shared), "nothing is ready")
 
 
 def parked_least(shared: Host) -> int:

@@ -14,7 +14,12 @@ COMPANIES = (ALONE, BUSY, DISK)
 
 LOOPS_PER_CORE = 2
 PARENT_IS_THERE = "os.getppid() == parent"
-LOOP = f"import os\nparent = os.getppid()\nwhile {PARENT_IS_THERE}:\n    for _ in range(10**7): pass"
+LOOP = f"""
+import os
+parent = os.getppid()
+while {PARENT_IS_THERE}:
+    for _ in range(10**7): pass
+"""
 FILL = f"""
 import os, sys
 parent, folder = os.getppid(), sys.argv[1]
@@ -22,7 +27,7 @@ part = bytes(1 << 20)
 while {PARENT_IS_THERE}:
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     memory = bytearray(available // 4)
-    memory[::4096] = bytes(range(1, 256)) * (len(memory[::4096]) // 255) + b"x" * (len(memory[::4096]) % 255)
+    memory[::4096] = b"x" * len(memory[::4096])
     del memory
     path = os.path.join(folder, f"filler-{{os.getpid()}}")
     with open(path, "wb") as file:
@@ -32,7 +37,7 @@ while {PARENT_IS_THERE}:
         os.fsync(file.fileno())
     os.unlink(path)
 """
-"""Takes a quarter of the free memory, page by page, and drops it; then writes 512 MiB to the disk."""
+"""Takes a quarter of the free memory, page by page, drops it, and writes 512 MiB to the disk."""
 
 
 @contextmanager

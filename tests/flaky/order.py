@@ -1,4 +1,6 @@
-"""A pytest plugin: the files in a random order that a seed repeats, each file's tests as they stand."""
+"""A pytest plugin: the files in a random order that a seed repeats.
+
+The tests of a file keep their order."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Run:
 
 
 def read_run(report: Path, *, company: str, seed: int, wall_s: float, status: int) -> Run:
-    """`report`: what pytest wrote with --junitxml. A run that ended without one has failed as a whole."""
+    """`report`: what pytest wrote with --junitxml. A run that ended without one has failed."""
     if not report.exists():
         said = {"(the run)": f"ended with status {status} and no report"}
         return Run(company, seed, wall_s, is_green=False, failed=said)
@@ -96,8 +96,13 @@ def as_text(runs: Sequence[Run]) -> str:
     lines += ["", "Failed:" if failures(runs) else "No test failed."]
     for row in failures(runs):
         lines.append(f"  {row['times']} x {row['test']}")
-        lines += [f"      {run['company']}, seed {run['seed']}: {run['said']}" for run in row["runs"]]
-    lines += ["", f"More than {SLOW_TIMES} times the median:" if slow(runs) else "No test was slow."]
+        lines += [
+            f"      {run['company']}, seed {run['seed']}: {run['said']}" for run in row["runs"]
+        ]
+    lines += [
+        "",
+        f"More than {SLOW_TIMES} times the median:" if slow(runs) else "No test was slow.",
+    ]
     for row in slow(runs):
         times = f"{row['most_s']} s, else {row['median_s']} s"
         lines.append(f"  {row['test']}: {times} ({row['company']}, seed {row['seed']})")

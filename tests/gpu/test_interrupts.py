@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
 from tests.support.scheduler_process import running_scheduler
+from tests.support.waits import wait_until
 
 ONE_LINE = ["KeyboardInterrupt: This cell was interrupted while it waited for the GPU."]
 SETUP = """
@@ -74,7 +75,7 @@ def test_an_interrupted_wait_shows_one_line(
     waiter.control(
         "kernel_info_request"
     )  # the message before it has been read: no signal is to come
-    await_that(lambda: shared.waiters() == [], "the place in the queue is free")
+    wait_until(lambda: shared.waiters() == [], "the place in the queue is free")
     assert not holder.done(long)
     holder.interrupt()
     assert holder.wait(long).ename == "KeyboardInterrupt"

@@ -12,6 +12,7 @@ import pytest
 from tests.hook.conftest import HERE, SANITIZERS, SOURCE, sanitized_objects
 from tests.support.paths import BUILD
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import WAIT_S_MAX
 
 PARTS = {
     *("backing", "blocks", "slab", "chunks", "pages", "pointers", "peer_mappings", "memory"),
@@ -56,7 +57,7 @@ def outcome(
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=WAIT_S_MAX,
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.hook.conftest import SOURCE
 from tests.support.paths import hook_source
+from tests.support.waits import WAIT_S_MAX
 
 MOVING = ("leaving", "coming")
 TO_COME = ("parked", "stuck")
@@ -298,7 +299,7 @@ def test_threads_that_move_and_free_at_once(chunks_tsan: Path) -> None:
     """Six threads free what two movers park and restore: nobody has a chunk that another has
     claimed, and nothing is left."""
     done = subprocess.run(
-        [chunks_tsan, "6"], capture_output=True, text=True, check=False, timeout=120
+        [chunks_tsan, "6"], capture_output=True, text=True, check=False, timeout=WAIT_S_MAX
     )
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert done.stdout == "0 " * 15 + "1 1 0\n"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import ast
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.support.memory_tenants import MemoryTenants, swapping_scheduler
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import MIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 pytestmark = pytest.mark.full  # the same by other means is in the short tests
 DEVICE = 64 * MIB
@@ -77,13 +77,13 @@ class Program:
     def begin_to_ask(self, expression: str) -> None:
         self.process.say(f"={expression}")
 
-    def answer(self, *, within_s: float = 60.0) -> Any:
-        line = self.process.expect("answer ", within_s=within_s)
+    def answer(self) -> Any:
+        line = self.process.expect("answer ")
         return ast.literal_eval(line.removeprefix("answer "))
 
-    def ask(self, expression: str, *, within_s: float = 60.0) -> Any:
+    def ask(self, expression: str) -> Any:
         self.begin_to_ask(expression)
-        return self.answer(within_s=within_s)
+        return self.answer()
 
     @contextmanager
     def cell(self) -> Iterator[None]:
@@ -140,11 +140,8 @@ class Room:
         return sum(memory[f"bytes_{kind}"] for memory in self.tenant(name)["memory"])
 
 
-def eventually(holds: Callable[[], object], what: str, *, within_s: float = 60.0) -> None:
-    until_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < until_s, f"it never came true: {what}"
-        time.sleep(0.01)
+def eventually(holds: Callable[[], object], what: str) -> None:
+    wait_until(holds, what)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waits import WAIT_S_MAX
+
 Unknown = Callable[..., subprocess.CompletedProcess[str]]
 
 # It says so when an argument does not arrive: in registers of both kinds, on the stack, or through
@@ -55,7 +57,7 @@ def unknown(program: Callable[..., Path], environment: dict[str, str], tmp_path:
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=WAIT_S_MAX,
             env={**environment, "LD_LIBRARY_PATH": str(folder), **more},
         )
 
@@ -116,7 +118,7 @@ def deep(program: Callable[..., Path], environment: dict[str, str]) -> Callable[
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=WAIT_S_MAX,
             env={**environment, **more},
         )
         return done.stdout.split()
@@ -153,7 +155,7 @@ def test_a_library_is_looked_for_as_without_us(
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=WAIT_S_MAX,
         env=environment,
     )
     assert done.stdout.split() == ["1", "1"]

@@ -22,10 +22,8 @@ from tests.hub.proxy import proxy_command
 from tests.hub.visitor import Visitor
 from tests.support.paths import HOOK_LIBRARY, ROOT
 from tests.support.ports import free_ports
+from tests.support.waits import WAIT_S_MAX
 
-START_S_MAX = 180.0
-END_S_MAX = 120.0
-SERVER_S_MAX = 180
 LOOK_EVERY_S = 0.05
 PASSWORD = "a password for the test"
 SIMPLE = "simple"
@@ -111,8 +109,8 @@ class RunningHub:
                     **server_env,
                     **(as_if_installed(folder) if self._from_checkout else {}),
                 },
-                "http_timeout": SERVER_S_MAX,
-                "start_timeout": SERVER_S_MAX,
+                "http_timeout": int(WAIT_S_MAX),
+                "start_timeout": int(WAIT_S_MAX),
             },
             "SimpleLocalProcessSpawner": {
                 "home_dir_template": f"{folder}/homes/{{username}}",
@@ -141,7 +139,7 @@ class RunningHub:
                 stderr=log,
                 start_new_session=True,
             )
-        self.await_that(self._is_ready, "the hub and its scheduler answer")
+        self.wait_until(self._is_ready, "the hub and its scheduler answer")
         return self
 
     def _command(self, config: Path) -> list[str]:
@@ -154,7 +152,7 @@ class RunningHub:
         if "Service gpushare exited" in self.log[self._log_began :]:  # it would try for ever
             raise HubDidNotStart(self.log[-8000:])
         try:
-            answers = requests.get(f"{self.url}/hub/health", timeout=120).ok
+            answers = requests.get(f"{self.url}/hub/health", timeout=WAIT_S_MAX).ok
         except requests.RequestException:
             return False
         if not self._shares:
@@ -173,11 +171,11 @@ class RunningHub:
         self._our_lines = ""
         self._shares = False
 
-    def await_that(self, holds: Callable[[], bool], what: str) -> None:
-        until_s = time.monotonic() + START_S_MAX
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        until_s = time.monotonic() + WAIT_S_MAX
         while not holds():
             if time.monotonic() > until_s:
-                raise HubDidNotStart(f"not within {START_S_MAX} s: {what}\n{self.log[-8000:]}")
+                raise HubDidNotStart(f"not within {WAIT_S_MAX} s: {what}\n{self.log[-8000:]}")
             time.sleep(LOOK_EVERY_S)
 
     def _environment(self) -> dict[str, str]:
@@ -213,7 +211,7 @@ class RunningHub:
     ) -> tuple[int, dict[str, Any]]:
         """A raw request to the scheduler, with a hub token where one is given."""
         connection = UnixHTTPConnection(
-            self.runtime_dir / HTTP_SOCKET, uids=frozenset({0, os.getuid()}), timeout_s=120
+            self.runtime_dir / HTTP_SOCKET, uids=frozenset({0, os.getuid()}), timeout_s=WAIT_S_MAX
         )
         headers = {"Authorization": f"token {token}"} if token is not None else {}
         with contextlib.closing(connection):
@@ -237,7 +235,7 @@ class RunningHub:
         """As an out-of-memory killer would. The proxy is the hub's child and stays."""
         assert self.process
         self.process.kill()
-        self.process.wait(END_S_MAX)
+        self.process.wait(WAIT_S_MAX)
         self.process = None
 
     def stop(self) -> None:
@@ -247,10 +245,10 @@ class RunningHub:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(END_S_MAX)
+                self.process.wait(WAIT_S_MAX)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(END_S_MAX)
+                self.process.wait(WAIT_S_MAX)
         self.process = None
 
 

@@ -76,11 +76,11 @@ def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bo
     else:
         home.hub.stop()
     home.hub.start()
-    home.hub.await_that(
+    home.hub.wait_until(
         lambda: home.hub.scheduler_pid() not in (None, scheduler_before),
         "the new hub has a scheduler of its own",
     )
-    home.hub.await_that(lambda: bool(home.tenants_of("alice")), "the kernel is back")
+    home.hub.wait_until(lambda: bool(home.tenants_of("alice")), "the kernel is back")
     (tenant,) = home.tenants_of("alice")
     assert before is not None and tenant["id"] == before["id"]
     again = home.hub.visitor("alice")

@@ -46,7 +46,7 @@ def test_two_users_take_turns(home: HubOnAMachine) -> None:
         assert tenant["owner"] == name
         assert tenant["counters"]["turns"] >= 1
         expected = ("up", name, [tenant["id"]])
-        home.hub.await_that(lambda: told(visitor) == expected, "the panel knows")  # noqa: B023
+        home.hub.wait_until(lambda: told(visitor) == expected, "the panel knows")  # noqa: B023
 
 
 @pytest.mark.promise("JupyterHub 5 does too...")
@@ -54,7 +54,7 @@ def test_the_view(home: HubOnAMachine) -> None:
     """Its OAuth lets users in, its page's requests need the XSRF token, and who is an administrator
     is known by the cookie as by a token."""
     view = HubWithView(home)
-    home.hub.await_that(lambda: view.script("api/v1/nodes", None).status_code == 403, "the view")
+    home.hub.wait_until(lambda: view.script("api/v1/nodes", None).status_code == 403, "the view")
     route = f"{PREFIX}api/v1/summary"
     for name, is_admin in (("alice", False), ("root", True)):
         person = logged_in(home, name)

@@ -228,7 +228,7 @@ def test_a_profile_says_what_its_kernels_need(home: HubOnAMachine, hers: HubKern
 @pytest.mark.promise("hub", "The panel of a hub's user knows them and their kernels")
 def test_the_panel_knows_its_user(home: HubOnAMachine, alice: Visitor, hers: HubKernel) -> None:
     """The server's own API tells alice's browser about her kernel, under her name."""
-    home.hub.await_that(
+    home.hub.wait_until(
         lambda: any(k["tenant_id"] for k in _state(alice)["kernels"]), "the kernel is known"
     )
     state = _state(alice)

@@ -24,9 +24,9 @@ from tests.hub.visitor import Visitor
 from tests.reports.rows import BOOT, a_device, a_report, a_tenant
 from tests.support.paths import ROOT
 from tests.support.ports import free_ports
+from tests.support.waits import WAIT_S_MAX
 
 PREFIX = "/services/gpushare-view/"
-WAIT_S = 60
 VIEW_LINES = """
 from pathlib import Path
 
@@ -50,7 +50,7 @@ class HubWithView:
     def script(self, route: str, token: str | None) -> requests.Response:
         headers = {} if token is None else {"Authorization": f"token {token}"}
         return requests.get(
-            f"{self.url}{route}", headers=headers, timeout=WAIT_S, allow_redirects=False
+            f"{self.url}{route}", headers=headers, timeout=WAIT_S_MAX, allow_redirects=False
         )
 
     def node(self, token: str) -> websocket.WebSocket:
@@ -59,7 +59,7 @@ class HubWithView:
         return websocket.create_connection(
             url,
             header=[f"Authorization: Bearer {token}"],
-            timeout=WAIT_S,
+            timeout=WAIT_S_MAX,
             suppress_origin=True,
         )
 
@@ -97,7 +97,7 @@ def hub(start_hub: Callable[..., HubOnAMachine]) -> HubWithView:
     def answers() -> bool:
         return found.script("api/v1/nodes", None).status_code == 403
 
-    home.hub.await_that(answers, "the view answers")
+    home.hub.wait_until(answers, "the view answers")
     return found
 
 
@@ -188,7 +188,7 @@ def test_the_hubs_own_scheduler_reports(hub: HubWithView) -> None:
         answer = hub.script(route, token)
         return answer.status_code == 200 and len(answer.json()["devices"]) == 1
 
-    hub.home.hub.await_that(is_there, "the scheduler has reported")
+    hub.home.hub.wait_until(is_there, "the scheduler has reported")
     found = hub.script(route, token).json()
     (device,) = hub.home.hub.scheduler.status()["devices"]
     assert list(found["devices"]) == [device["id"]]
@@ -221,7 +221,7 @@ def test_a_view_that_runs_elsewhere(start_hub: Callable[..., HubOnAMachine]) -> 
         env={**kept, **values},
     )
     try:
-        home.hub.await_that(lambda: hub.script("api/v1/nodes", None).status_code == 403, "it is up")
+        home.hub.wait_until(lambda: hub.script("api/v1/nodes", None).status_code == 403, "it is up")
         hub.node(node_token).close()
         alice = visitor(home, "alice")
         assert alice.visit(PREFIX).history
@@ -230,7 +230,7 @@ def test_a_view_that_runs_elsewhere(start_hub: Callable[..., HubOnAMachine]) -> 
         assert hub.tenants(visitor(home, "root").new_token()) == set()
     finally:
         view.terminate()
-        assert view.wait(WAIT_S) == 0
+        assert view.wait(WAIT_S_MAX) == 0
 
 
 @pytest.mark.promise("view", "The hub restarts, and the view and its nodes find each other again")
@@ -246,5 +246,5 @@ def test_the_hub_restarts(hub: HubWithView) -> None:
         names = [each["name"] for each in answer.json()["nodes"]] if answer.ok else []
         return own_name() in names
 
-    hub.home.hub.await_that(is_back, "the scheduler reports again")
+    hub.home.hub.wait_until(is_back, "the scheduler reports again")
     assert (hub.view_dir / TOKENS_FILE).read_text() == token_file

@@ -16,9 +16,8 @@ from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
 
 from tests.support.kernels import Kernel
+from tests.support.waits import WAIT_S_MAX
 
-START_S_MAX = 180.0
-ANSWER_S_MAX = 120.0
 LOOK_EVERY_S = 0.1
 
 
@@ -34,35 +33,35 @@ class Visitor:
 
     def log_in(self) -> None:
         page = f"{self._url}/hub/login"
-        self._browser.get(page, timeout=ANSWER_S_MAX).raise_for_status()
+        self._browser.get(page, timeout=WAIT_S_MAX).raise_for_status()
         form = {
             "username": self.name,
             "password": self._password,
             "_xsrf": self._xsrf("/hub/"),
         }
-        answer = self._browser.post(page, data=form, timeout=ANSWER_S_MAX, allow_redirects=False)
+        answer = self._browser.post(page, data=form, timeout=WAIT_S_MAX, allow_redirects=False)
         assert answer.status_code == 302, answer.text
         # A browser goes on to a page, whose cookie is good for who has logged in; JupyterHub
         # 5.2 takes no other.
-        self._browser.get(f"{self._url}/hub/home", timeout=ANSWER_S_MAX).raise_for_status()
+        self._browser.get(f"{self._url}/hub/home", timeout=WAIT_S_MAX).raise_for_status()
 
     def start_server(self, options: object = None) -> None:
         """Start it and pass through the hub's OAuth, whose cookie the server wants from then on.
         `options` are what the person has chosen in the hub's form."""
         start = f"{self._url}/hub/api/users/{quote(self.name, safe='')}/server"
         answer = self._browser.post(
-            start, json=options, headers=self._xsrf_header("/hub/"), timeout=ANSWER_S_MAX
+            start, json=options, headers=self._xsrf_header("/hub/"), timeout=WAIT_S_MAX
         )
         assert answer.status_code in (201, 202, 400), answer.text
-        until_s = time.monotonic() + START_S_MAX
+        until_s = time.monotonic() + WAIT_S_MAX
         while not self._passes_through():
             assert time.monotonic() < until_s, f"the server of {self.name} does not start"
             time.sleep(LOOK_EVERY_S)
 
     def _passes_through(self) -> bool:
-        answer = self._browser.get(f"{self._url}{self._user_path}api/me", timeout=ANSWER_S_MAX)
+        answer = self._browser.get(f"{self._url}{self._user_path}api/me", timeout=WAIT_S_MAX)
         if answer.status_code == 403:  # no cookie yet; what is no API leads through the log-in
-            self._browser.get(f"{self._url}{self._user_path}files/none", timeout=ANSWER_S_MAX)
+            self._browser.get(f"{self._url}{self._user_path}files/none", timeout=WAIT_S_MAX)
         return answer.ok and "identity" in answer.text
 
     def request(self, method: str, path: str, body: object = None) -> requests.Response:
@@ -72,12 +71,12 @@ class Visitor:
             f"{self._url}{self._user_path}{path}",
             json=body,
             headers=self._xsrf_header(self._user_path),
-            timeout=ANSWER_S_MAX,
+            timeout=WAIT_S_MAX,
         )
 
     def visit(self, path: str, headers: Mapping[str, str] | None = None) -> requests.Response:
         """A page of the hub's own address, through all that it leads to."""
-        return self._browser.get(f"{self._url}{path}", headers=headers, timeout=ANSWER_S_MAX)
+        return self._browser.get(f"{self._url}{path}", headers=headers, timeout=WAIT_S_MAX)
 
     def xsrf(self, path: str) -> str:
         """What a page below this path sends with its requests."""
@@ -88,7 +87,7 @@ class Visitor:
         route = f"{self._url}/hub/api/users/{quote(self.name, safe='')}/tokens"
         body = {"note": "test", **({"scopes": list(scopes)} if scopes else {})}
         answer = self._browser.post(
-            route, json=body, headers=self._xsrf_header("/hub/"), timeout=ANSWER_S_MAX
+            route, json=body, headers=self._xsrf_header("/hub/"), timeout=WAIT_S_MAX
         )
         assert answer.status_code == 201, answer.text
         self._last_token_id = answer.json()["id"]
@@ -99,7 +98,7 @@ class Visitor:
         answer = self._browser.delete(
             f"{route}/{self._last_token_id}",
             headers=self._xsrf_header("/hub/"),
-            timeout=ANSWER_S_MAX,
+            timeout=WAIT_S_MAX,
         )
         assert answer.status_code == 204, answer.text
 
@@ -133,7 +132,7 @@ class Visitor:
         request = requests.Request("GET", f"{self._url}{self._user_path}{path}")
         cookie = self._browser.prepare_request(request).headers.get("Cookie", "")
         return websocket.create_connection(
-            address, cookie=cookie, origin=self._url, timeout=ANSWER_S_MAX
+            address, cookie=cookie, origin=self._url, timeout=WAIT_S_MAX
         )
 
     def _xsrf(self, path: str) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,9 @@ from tests.support import gpu_cells
 from tests.support.kernels import Kernel, kernel_env
 from tests.support.machine import Machine
 from tests.support.observed import ObservedKernels
-from tests.support.scheduler_process import LOOK_EVERY_S, SchedulerUnderTest, running_scheduler
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 
 @dataclass
@@ -29,9 +29,11 @@ class Recording:
 
     library: Path
     path: Path
+    before: int = 0
+    """So many lines are of earlier tests."""
 
     def lines(self) -> list[str]:
-        return self.path.read_text().splitlines() if self.path.exists() else []
+        return self._all()[self.before :]
 
     def of(self, pid: int) -> list[str]:
         """What this process told, in order."""
@@ -39,6 +41,13 @@ class Recording:
 
     def cancel(self) -> None:
         self.path.with_name(self.path.name + ".cancel").touch()
+
+    def begin(self) -> None:
+        """Forget what was told until now."""
+        self.before = len(self._all())
+
+    def _all(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
 
 
 @pytest.fixture(scope="session")
@@ -66,14 +75,90 @@ def stub(tmp_path: Path) -> Iterator[StubScheduler]:
 @pytest.fixture
 def stub_env(stub: StubScheduler, recording: Recording) -> dict[str, str]:
     """What leads a kernel to the stub scheduler and the stand-in for the hook."""
+    return env_of(stub, recording)
+
+
+def env_of(stub: StubScheduler, recording: Recording) -> dict[str, str]:
     inherited = without_gpushare(os.environ)
-    inherited.pop("PYTHONPATH", None)  # whoever runs the tests may have one
+    for name in ("PYTHONPATH", "PYTEST_CURRENT_TEST"):  # whoever runs the tests may have these
+        inherited.pop(name, None)
     return {
         **inherited,
         "GPUSHARE_RUNTIME_DIR": str(stub.directory),
         "GPUSHARE_LIBRARY": str(recording.library),
         "RECORDING": str(recording.path),
     }
+
+
+FORGET = """
+%reset -f
+import sys
+for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+    vars(sys).pop(name, None)
+del sys, name
+"""
+"""What a test leaves in a kernel's namespace, and the error that it has shown."""
+
+
+class RecordedKernel:
+    """One kernel for the tests of a file, with the stand-in for the hook. A test that fails may
+    leave it in any state: the next one gets another kernel."""
+
+    def __init__(self, folder: Path, library: Path, stub: StubScheduler) -> None:
+        self.recording = Recording(library, folder / "recording")
+        self._env = env_of(stub, self.recording)
+        self._kernel: Kernel | None = None
+
+    def fresh(self) -> Kernel:
+        if self._kernel is None:
+            self._kernel = Kernel(self._env).start()
+        self._kernel.run(FORGET, silent=True).ok()
+        self.recording.begin()
+        return self._kernel
+
+    def stop(self) -> None:
+        if self._kernel is not None:
+            self._kernel.stop()
+        self._kernel = None
+
+
+@pytest.fixture(scope="module")
+def recorded(
+    tmp_path_factory: pytest.TempPathFactory, recording_library: Path
+) -> Iterator[RecordedKernel]:
+    folder = tmp_path_factory.mktemp("recorded")
+    with StubScheduler(folder / "run") as stub:
+        kernel = RecordedKernel(folder, recording_library, stub)
+        yield kernel
+        kernel.stop()
+
+
+PASSED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """For fixtures that what went wrong in a test is to be seen by."""
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
+
+
+@pytest.fixture
+def kernel(recorded: RecordedKernel, request: pytest.FixtureRequest) -> Iterator[Kernel]:
+    """The kernel of the file, in which nothing has happened yet as far as its namespace tells."""
+    yield recorded.fresh()
+    if not request.node.stash.get(PASSED, False):
+        recorded.stop()
+
+
+@pytest.fixture
+def heard(kernel: Kernel, recorded: RecordedKernel) -> Recording:
+    """What that kernel tells the hook in this test."""
+    return recorded.recording
 
 
 class SharedGpu:
@@ -113,18 +198,18 @@ class SharedGpu:
         return [w["name"] for d in self.scheduler.status()["devices"] for w in d["queue"]]
 
     def await_holder(self, name: str) -> None:
-        await_that(lambda: name in self.holders(), f"{name} holds the device")
+        wait_until(lambda: name in self.holders(), f"{name} holds the device")
 
     def await_waiter(self, name: str) -> None:
-        await_that(lambda: name in self.waiters(), f"{name} waits for the device")
+        wait_until(lambda: name in self.waiters(), f"{name} waits for the device")
 
 
-def await_that(condition: Callable[[], bool], what: str, timeout_s: float = 180.0) -> None:
-    """Ask again and again; each question is a round trip to another process."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
-        time.sleep(LOOK_EVERY_S)
+def await_printed(kernel: Kernel, cell: str, text: str = "") -> None:
+    """Until a cell that goes on has printed this, or anything."""
+    wait_until(
+        lambda: text in (printed := kernel.text_of(cell)) and printed,
+        f"the cell to print {text or 'something'}",
+    )
 
 
 @contextmanager

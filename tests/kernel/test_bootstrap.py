@@ -6,25 +6,20 @@ import ast
 import os
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare.kernel.environment import SHIM_DIR, SHIM_MODULE
-from tests.kernel.conftest import Recording, await_that
+from tests.kernel.conftest import Recording, await_printed
 from tests.support.kernels import Kernel
+from tests.support.waits import wait_until
 
 Start = Callable[..., Kernel]
 SOURCE = SHIM_DIR / f"{SHIM_MODULE}.py"
 MAGICS = sorted((SHIM_DIR.parent / "magics").glob("*.py"))
 BEGAN_ENDED = ["began", "ended"]
-
-
-@pytest.fixture
-def kernel(start_kernel: Start, stub_env: dict[str, str]) -> Kernel:
-    return start_kernel(stub_env)
 
 
 @pytest.mark.promise(
@@ -42,65 +37,81 @@ def kernel(start_kernel: Start, stub_env: dict[str, str]) -> Kernel:
     ],
 )
 def test_a_cell_begins_and_ends_once(
-    kernel: Kernel, recording: Recording, code: str, status: str
+    kernel: Kernel, heard: Recording, code: str, status: str
 ) -> None:
     """Whatever kind of cell it is and however it ends, it is reported once."""
     assert kernel.run(code).status == status
-    assert recording.of(kernel.pid) == BEGAN_ENDED
+    assert heard.of(kernel.pid) == BEGAN_ENDED
 
 
 @pytest.mark.parametrize("code", ["", "   \n"])
-def test_an_empty_cell_is_no_cell(kernel: Kernel, recording: Recording, code: str) -> None:
+def test_an_empty_cell_is_no_cell(kernel: Kernel, heard: Recording, code: str) -> None:
     """IPython tells of the end of an empty cell without its beginning: nothing is reported."""
     kernel.run(code)
-    assert recording.of(kernel.pid) == []
+    assert heard.of(kernel.pid) == []
 
 
 @pytest.mark.promise("Scripts and notebooks that a cell...")
-def test_silent_execution_is_not_reported(kernel: Kernel, recording: Recording) -> None:
+def test_silent_execution_is_not_reported(kernel: Kernel, heard: Recording) -> None:
     """A frontend's own silent code is no cell of the user."""
     assert kernel.run("1 + 1", silent=True).status == "ok"
-    assert recording.of(kernel.pid) == []
+    assert heard.of(kernel.pid) == []
 
 
 @pytest.mark.promise("The bootstrap reports begin and end...")
 @pytest.mark.promise("Scripts and notebooks that a cell...")
-def test_a_cell_in_a_cell_is_part_of_it(kernel: Kernel, recording: Recording) -> None:
+def test_a_cell_in_a_cell_is_part_of_it(kernel: Kernel, heard: Recording) -> None:
     """run_cell inside a cell, empty or not, does not end the outer one."""
     kernel.run("ip = get_ipython()\nip.run_cell('1 + 1')\nip.run_cell('2')").ok()
-    assert recording.of(kernel.pid) == BEGAN_ENDED
+    assert heard.of(kernel.pid) == BEGAN_ENDED
 
 
 @pytest.mark.promise("The bootstrap reports begin and end...")
 @pytest.mark.promise("Scripts and notebooks that a cell...")
-def test_overlapping_cells_end_with_the_last(
-    kernel: Kernel, recording: Recording, tmp_path: Path
-) -> None:
+def test_overlapping_cells_end_with_the_last(kernel: Kernel, heard: Recording) -> None:
     """A cell on a subshell that outlasts the main shell's cell keeps the process in a cell."""
     subshell = kernel.control("create_subshell_request")["subshell_id"]
     kernel.run("import threading\ngo, there = threading.Event(), threading.Event()").ok()
-    before = len(recording.of(kernel.pid))
-    held = kernel.submit("there.set(); go.wait(600)", subshell_id=subshell)
-    kernel.run("there.wait(600)").ok()
-    assert recording.of(kernel.pid)[before:] == ["began"]
+    before = len(heard.of(kernel.pid))
+    held = kernel.submit("there.set(); go.wait()", subshell_id=subshell)
+    kernel.run("there.wait()").ok()
+    assert heard.of(kernel.pid)[before:] == ["began"]
     kernel.run("go.set()").ok()
     kernel.wait(held).ok()
-    told = recording.of(kernel.pid)[before:]
+    told = heard.of(kernel.pid)[before:]
     assert told.count("began") == told.count("ended") and told[-1] == "ended"
+    kernel.control("delete_subshell_request", {"subshell_id": subshell})
+
+
+@pytest.mark.promise(
+    "jupyter",
+    "Scripts and notebooks that a cell runs with `%run`, silent executions, subshells and several "
+    "cells at once are reported rightly",
+)
+def test_a_script_run_in_a_cell_is_part_of_it(
+    kernel: Kernel, heard: Recording, tmp_path: Path
+) -> None:
+    """%run of a script, and of a notebook, whose cells are cells in a cell."""
+    (tmp_path / "script.py").write_text("print('script')")
+    cell = '{"cell_type": "code", "metadata": {}, "outputs": [], "source": ["print(\'cell\')"]}'
+    (tmp_path / "inner.ipynb").write_text(
+        f'{{"cells": [{cell}, {cell}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 4}}'
+    )
+    assert kernel.run(f"%run {tmp_path}/script.py").ok().text == "script\n"
+    assert heard.of(kernel.pid) == BEGAN_ENDED
+    assert kernel.run(f"%run {tmp_path}/inner.ipynb").ok().text == "cell\ncell\n"
+    assert heard.of(kernel.pid) == 2 * BEGAN_ENDED
 
 
 @pytest.mark.promise("The bootstrap reports begin and end...")
-def test_an_interrupted_cell_ends(kernel: Kernel, recording: Recording) -> None:
+def test_an_interrupted_cell_ends(kernel: Kernel, heard: Recording) -> None:
     """KeyboardInterrupt in a cell is reported as its end."""
     # Many short sleeps: the system may hand the signal to another thread than the one that sleeps.
-    cell = kernel.submit(
-        "import time\nprint('up', flush=True)\nfor _ in range(600):\n    time.sleep(0.1)"
-    )
-    while not kernel.text_of(cell):
-        pass
+    cell = kernel.submit("import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.1)")
+    await_printed(kernel, cell)
     kernel.interrupt()
     assert kernel.wait(cell).ename == "KeyboardInterrupt"
-    assert recording.of(kernel.pid) == BEGAN_ENDED
+    assert heard.of(kernel.pid) == BEGAN_ENDED
 
 
 WAITS = """
@@ -144,23 +155,23 @@ ONE_LINE = ["KeyboardInterrupt: This cell was interrupted while it waited for th
     ],
 )
 def test_a_cancelled_wait_ends_the_cell_with_keyboard_interrupt(
-    kernel: Kernel, recording: Recording, code: str
+    kernel: Kernel, heard: Recording, code: str
 ) -> None:
     """A SIGINT and then an error from the waiting call: the cell says KeyboardInterrupt, and the
     next cell runs."""
     kernel.run(WAITS).ok()
     cell = kernel.submit(code)
-    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     assert not kernel.done(cell)
     kernel.interrupt()
-    recording.cancel()
+    heard.cancel()
     reply = kernel.wait(cell)
     assert (reply.ename, reply.printed.errors) == ("KeyboardInterrupt", ONE_LINE)
     assert reply.stderr == ""
     assert kernel.run("import sys; repr(sys.last_value.__context__)").ok().text == "'None'"
 
 
-def test_a_cell_that_waits_for_its_thread_says_where(kernel: Kernel, recording: Recording) -> None:
+def test_a_cell_that_waits_for_its_thread_says_where(kernel: Kernel, heard: Recording) -> None:
     """The signal ends the join, which the cell itself waits in, and the kernel goes on."""
     kernel.run(WAITS).ok()
     cell = kernel.submit(
@@ -171,10 +182,10 @@ def test_a_cell_that_waits_for_its_thread_says_where(kernel: Kernel, recording: 
         "    thread.join()\n"
         "work()"
     )
-    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     kernel.interrupt()
     reply = kernel.wait(cell)
-    recording.cancel()
+    heard.cancel()
     assert reply.ename == "KeyboardInterrupt"
     assert "join" in "".join(reply.printed.errors)
     kernel.run("thread.join()").ok()
@@ -225,25 +236,25 @@ def test_a_cell_that_waits_for_its_thread_says_where(kernel: Kernel, recording: 
     ],
 )
 def test_a_cancellation_without_a_signal(
-    kernel: Kernel, recording: Recording, code: str, ename: str, told: str
+    kernel: Kernel, heard: Recording, code: str, ename: str, told: str
 ) -> None:
     """The error of the cancelled call is not what ends the cell; any other is."""
     kernel.run(WAITS).ok()
     cell = kernel.submit(code)
-    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
-    recording.cancel()
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    heard.cancel()
     reply = kernel.wait(cell)
     assert reply.ename == ename
     assert told in reply.printed.errors[-1]
     assert kernel.run("raise RuntimeError('operation not permitted')").ename == "RuntimeError"
 
 
-def test_code_that_catches_the_error_goes_on(kernel: Kernel, recording: Recording) -> None:
+def test_code_that_catches_the_error_goes_on(kernel: Kernel, heard: Recording) -> None:
     """Without a signal the exception is the code's own."""
     kernel.run(WAITS).ok()
     cell = kernel.submit("try:\n    raises()\nexcept RuntimeError:\n    caught = 42\ncaught")
-    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
-    recording.cancel()
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    heard.cancel()
     assert kernel.wait(cell).ok().text == "42"
 
 
@@ -271,7 +282,7 @@ def test_an_interrupt_without_a_wait_is_shown_as_ever(kernel: Kernel) -> None:
     "code", ["raises()", "await __import__('asyncio').sleep(0)\nraises()"], ids=["sync", "async"]
 )
 def test_a_signal_after_the_cancellation_leaves_the_reply_alone(
-    kernel: Kernel, recording: Recording, code: str, owner: str, name: str, when: str
+    kernel: Kernel, heard: Recording, code: str, owner: str, name: str, when: str
 ) -> None:
     """The scheduler's word may be quicker than the signal of the same interrupt, which then comes
     while the kernel tells how the cell has ended; cells are interrupted as ever afterwards."""
@@ -285,8 +296,8 @@ def test_a_signal_after_the_cancellation_leaves_the_reply_alone(
         f"owner.{name} = late"
     ).ok()
     cell = kernel.submit(code)
-    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
-    recording.cancel()
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    heard.cancel()
     reply = kernel.wait(cell)
     assert (reply.ename, reply.printed.errors) == ("KeyboardInterrupt", ONE_LINE)
     kernel.run(f"owner.{name} = now")
@@ -304,23 +315,26 @@ def test_a_signal_after_the_cancellation_leaves_the_reply_alone(
     ],
 )
 def test_an_interrupt_after_a_cell_that_succeeds_is_nobody_elses(
-    kernel: Kernel, recording: Recording, code: str, silent: bool
+    kernel: Kernel, heard: Recording, code: str, silent: bool
 ) -> None:
     """The expressions of its request can be interrupted, though a cell within it or before it has
     ended with a cancelled wait."""
     kernel.run(f"{WAITS}\nfrom asyncio import sleep").ok()
     expressions = {"own": "__import__('signal').raise_signal(2)"}
     cell = kernel.submit("raises()" if silent else code, user_expressions=expressions)
-    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
-    recording.cancel()
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
+    heard.cancel()
     reply = kernel.wait(cell)
     if silent:
         reply = kernel.run(code, silent=True, user_expressions=expressions)
     assert reply.ok().expressions["own"]["ename"] == "KeyboardInterrupt"
 
 
-def test_the_shell_shows_exceptions_itself_after_unloading(kernel: Kernel) -> None:
+def test_the_shell_shows_exceptions_itself_after_unloading(
+    start_kernel: Start, stub_env: dict[str, str]
+) -> None:
     """%unload_ext leaves nothing in the shell, nor in the kernel."""
+    kernel = start_kernel(stub_env)
     ours = (
         "shell = get_ipython()\n"
         "['showtraceback' in vars(shell), '_cancel_on_sigint' in vars(shell.kernel)]"
@@ -331,7 +345,7 @@ def test_the_shell_shows_exceptions_itself_after_unloading(kernel: Kernel) -> No
 
 
 def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
-    kernel: Kernel, recording: Recording
+    kernel: Kernel, heard: Recording
 ) -> None:
     """KeyboardInterrupt raised in a task that is not the cell would end the event loop: there the
     cell is cancelled in ipykernel's own way, and the kernel goes on."""
@@ -342,10 +356,10 @@ def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
         "    gated_call()\n"
         "await asyncio.ensure_future(inner())\n"
     )
-    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    wait_until(lambda: "waiting" in heard.of(kernel.pid), "the cell waits")
     assert not kernel.done(cell)
     kernel.interrupt()
-    recording.cancel()
+    heard.cancel()
     assert kernel.wait(cell).printed.errors == ONE_LINE
     assert kernel.run("6 * 7").ok().text == "42"
 
@@ -353,18 +367,16 @@ def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
 def test_an_async_cell_without_a_wait_is_interrupted_as_ever(kernel: Kernel) -> None:
     """Our handler gives way to ipykernel's when no wait was cancelled."""
     cell = kernel.submit(
-        "import asyncio\nprint('up', flush=True)\n"
-        "for _ in range(600):\n    await asyncio.sleep(0.1)"
+        "import asyncio\nprint('up', flush=True)\nwhile True:\n    await asyncio.sleep(0.1)"
     )
-    while not kernel.text_of(cell):
-        pass
+    await_printed(kernel, cell)
     kernel.interrupt()
     assert kernel.wait(cell).ename == "CancelledError"
     assert kernel.run("6 * 7").ok().text == "42"
 
 
 @pytest.mark.promise("Children of a kernel inherit nothing...")
-def test_a_forked_child_reports_nothing(kernel: Kernel, recording: Recording) -> None:
+def test_a_forked_child_reports_nothing(kernel: Kernel, heard: Recording) -> None:
     """A child of the kernel that runs cells of its own is no notebook."""
     code = """
     import os
@@ -377,21 +389,26 @@ def test_a_forked_child_reports_nothing(kernel: Kernel, recording: Recording) ->
     os.waitpid(child, 0)
     """
     kernel.run(code).ok()
-    assert {line.split()[1] for line in recording.lines()} == {str(kernel.pid)}
-    assert recording.of(kernel.pid) == BEGAN_ENDED
+    assert {line.split()[1] for line in heard.lines()} == {str(kernel.pid)}
+    assert heard.of(kernel.pid) == BEGAN_ENDED
 
 
 @pytest.mark.promise("jupyter", "Children of a kernel inherit nothing of the bootstrap")
+@pytest.mark.promise("The user's own IPython configuration: extensions...")
 def test_children_do_not_see_the_shim(
-    start_kernel: Start, stub_env: dict[str, str], tmp_path: Path
+    start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
 ) -> None:
     """Neither the kernel's import path nor its children's environment has the shim folder; the
-    user's PYTHONPATH is as it was."""
+    user's PYTHONPATH is as it was. --ext of the user and ours accumulate."""
     own = tmp_path / "own"
     own.mkdir()
-    (own / "my_module.py").write_text("x = 42")
-    kernel = start_kernel({**stub_env, "PYTHONPATH": str(own)})
-    assert kernel.run("import my_module; my_module.x").ok().text == "42"
+    (own / "mine_ext.py").write_text(
+        "def load_ipython_extension(ip):\n    ip.user_ns['mine'] = 7\n"
+    )
+    env = {**stub_env, "PYTHONPATH": str(own)}
+    kernel = start_kernel(env, extra_arguments=["--ext=mine_ext"])
+    assert kernel.run("import mine_ext; mine").ok().text == "7"
+    assert recording.of(kernel.pid) == BEGAN_ENDED
     code = "import os, sys, subprocess\nprint(os.environ.get('PYTHONPATH'))\nprint(sys.path)\n"
     child = f"{code}print(subprocess.check_output([sys.executable, '-c', {code!r}]).decode())"
     text = kernel.run(child).ok().text
@@ -400,42 +417,9 @@ def test_children_do_not_see_the_shim(
     assert text.count(f"{own}\n") == 2
 
 
-def test_without_a_pythonpath_of_the_user_none_is_left(
-    start_kernel: Start, stub_env: dict[str, str]
-) -> None:
+def test_without_a_pythonpath_of_the_user_none_is_left(kernel: Kernel) -> None:
     """Children see no PYTHONPATH where there was none before."""
-    stub_env.pop("PYTHONPATH", None)
-    kernel = start_kernel(stub_env)
     assert kernel.run("import os; 'PYTHONPATH' in os.environ").ok().text == "False"
-
-
-@pytest.mark.promise("The user's own IPython configuration: extensions...")
-def test_the_users_own_extension_is_loaded_too(
-    start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
-) -> None:
-    """--ext of the user and ours accumulate."""
-    (tmp_path / "mine_ext.py").write_text(
-        "def load_ipython_extension(ip):\n    ip.user_ns['mine'] = 7\n"
-    )
-    env = {**stub_env, "PYTHONPATH": str(tmp_path)}
-    kernel = start_kernel(env, extra_arguments=["--ext=mine_ext"])
-    assert kernel.run("mine").ok().text == "7"
-    assert recording.of(kernel.pid) == BEGAN_ENDED
-
-
-@pytest.mark.promise(
-    "jupyter",
-    "The bootstrap works without our package in the kernel's environment",
-)
-def test_it_works_in_an_environment_without_our_package(
-    start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
-) -> None:
-    """A kernel whose Python cannot import jupyter_gpushare reports its cells all the same."""
-    python = ["-S", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    env = {**stub_env, "PYTHONPATH": sysconfig.get_path("purelib")}
-    kernel = start_kernel(env, argv=[sys.executable, *python], cwd=str(tmp_path))
-    assert kernel.run("import jupyter_gpushare").ename == "ModuleNotFoundError"
-    assert recording.of(kernel.pid) == BEGAN_ENDED
 
 
 def test_it_registers_nothing_where_the_hook_is_not(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from jupyter_gpushare.kernel.magics import caches, gpushare
 from jupyter_gpushare.kernel.magics.caches import LEAST_BYTES, Caches, short_devices
-from tests.kernel.conftest import Recording, SharedGpu, await_that
-from tests.kernel.test_bootstrap import Start
+from tests.kernel.conftest import Recording, SharedGpu
 from tests.kernel.test_magics_memory import bytes_of, crowded
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.sim import GIB, MIB
+from tests.support.waits import wait_until
 
 __all__ = ["crowded"]
 
@@ -296,40 +296,31 @@ def has_given_back(kernel: Kernel) -> bool:
 
 
 @pytest.mark.promise("At the end of a cell, while GPU memory...")
-def test_what_is_given_back_makes_room_for_others(crowded: SharedGpu) -> None:
-    """Beside a kernel that had to park for it, a cache is given back while the turn is held. The
-    other's memory comes back then, and nothing of this kernel has to move."""
-    bob, alice = crowded.kernel("bob.ipynb"), crowded.kernel("alice.ipynb")
-    bob.run(f"memory = gpu.allocate({256 * MIB // 4})\n{gpu_cells.spin(1)}").ok()
-    alice.run(FRAMEWORK).ok()
-    alice.run(WORKS).ok()
-    await_that(lambda: bytes_of(crowded, "bob.ipynb", "parked") > 0, "his memory is parked")
-    await_that(lambda: has_given_back(alice), "her cache is given back")
-    told = alice.run("%gpushare trim").ok().text
-    assert "256 MiB of caches were given back so far (PyTorch 256 MiB)." in told
-    assert "256 MiB of caches were given back" in alice.run("%gpushare").ok().text
-    bob.run(gpu_cells.spin(1)).ok()
-    await_that(lambda: bytes_of(crowded, "bob.ipynb", "parked") == 0, "his memory is back")
-    assert bytes_of(crowded, "alice.ipynb", "parked") == 0
-    alice.run(CHECKS).ok()
-
-
 @pytest.mark.promise(
     "jupyter", "`%gpushare trim off` lets this kernel keep its caches, `trim on` ends that"
 )
-def test_trim_off_keeps_the_cache(crowded: SharedGpu) -> None:
-    """Until it is switched on again. A mistake gets a line and the usage."""
+def test_what_is_given_back_makes_room_for_others(crowded: SharedGpu) -> None:
+    """While trim is off, her cache moves for a kernel that needs room. Once it is on, her cache is
+    given back while the turn is held. The other's memory comes back then, and nothing of this
+    kernel has to move. A mistake gets a line and the usage."""
     bob, alice = crowded.kernel("bob.ipynb"), crowded.kernel("alice.ipynb")
     bob.run(f"memory = gpu.allocate({256 * MIB // 4})\n{gpu_cells.spin(1)}").ok()
     alice.run(FRAMEWORK).ok()
     assert "trim is off" in alice.run("%gpushare trim off").ok().text
     alice.run(WORKS).ok()
+    wait_until(lambda: bytes_of(crowded, "bob.ipynb", "parked") > 0, "his memory is parked")
     assert alice.run("len(emptied)").ok().text == "0"
     bob.run(gpu_cells.spin(1)).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her cache moved instead")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her cache moved instead")
     assert "trim is on" in alice.run("%gpushare trim on").ok().text
-    await_that(lambda: has_given_back(alice), "her cache is given back")
+    wait_until(lambda: has_given_back(alice), "her cache is given back")
+    told = alice.run("%gpushare trim").ok().text
+    assert "256 MiB of caches were given back so far (PyTorch 256 MiB)." in told
+    assert "256 MiB of caches were given back" in alice.run("%gpushare").ok().text
+    bob.run(gpu_cells.spin(1)).ok()
+    wait_until(lambda: bytes_of(crowded, "bob.ipynb", "parked") == 0, "his memory is back")
     alice.run(CHECKS).ok()
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") == 0, "hers is too")
     mistake = alice.run("%gpushare trim now").ok().text
     assert mistake.startswith("%gpushare: 'now' is neither `on` nor `off`.\nusage:")
 
@@ -357,11 +348,8 @@ caches.cell_ends = lambda: asked.append(1)
     "forked child, or after an interrupt; an interrupt meanwhile does not keep the cell's end from "
     "the hook",
 )
-def test_when_the_caches_are_asked(
-    start_kernel: Start, stub_env: dict[str, str], recording: Recording
-) -> None:
+def test_when_the_caches_are_asked(kernel: Kernel, heard: Recording) -> None:
     """Once at the end of each cell that ends alone, however it ends but by an interrupt."""
-    kernel = start_kernel(stub_env)
     kernel.run(COUNTS).ok()
     assert kernel.run("len(asked)").ok().text == "1"
     kernel.run("get_ipython().run_cell('1 + 1'); asked.clear()").ok()
@@ -378,7 +366,7 @@ def test_when_the_caches_are_asked(
         silent=True,
     )
     kernel.run("1 + 1")
-    told = recording.of(kernel.pid)
+    told = heard.of(kernel.pid)
     assert told.count("began") == told.count("ended") and told[-1] == "ended"
     kernel.run("caches.cell_ends = lambda: asked.append(1)", silent=True)
     kernel.run(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
-
-Start = Callable[..., Kernel]
-Env = dict[str, str]
+from tests.support.waits import wait_until
 
 RUNS_AS = "print(shim._magics().verbs.class_now())"
 PUT_BACK = pytest.mark.promise(
@@ -143,7 +139,7 @@ def test_a_hold_keeps_the_gpu_while_the_cell_runs(lasting: SharedGpu, user: Kern
     """The cell has the turn by hand, for as long as is allowed; its end gives it back."""
     text = user.run(f"%%gpushare --hold\n{gpu_cells.spin(1)}\n%gpushare").ok().text
     assert "reserved until" in text
-    await_that(lambda: lasting.holders() == [], "the turn is given back")
+    wait_until(lambda: lasting.holders() == [], "the turn is given back")
     assert state_of(user) == "interactive none 0"
 
 
@@ -174,14 +170,6 @@ def test_a_hold_before_the_first_use(lasting: SharedGpu) -> None:
         left_s = int(state_of(kernel).split()[-1])
         assert (200 < left_s <= 300) if said else left_s == 0
         kernel.stop()
-
-
-def test_a_kernel_that_does_not_share_says_why(start_kernel: Start, stub_env: Env) -> None:
-    """One line, and the cell runs."""
-    kernel = start_kernel({**stub_env, "GPUSHARE_DISABLE": "1"})
-    text = kernel.run("%%gpushare --class batch\nprint('ran')").ok().text
-    assert text.splitlines()[0].startswith("GPU sharing is switched off here")
-    assert text.splitlines()[-1] == "ran"
 
 
 @pytest.mark.promise("Bad arguments of the magic get one...")

@@ -11,9 +11,10 @@ from jupyter_core.application import JupyterApp
 
 from jupyter_gpushare.kernel import console, provisioner
 from jupyter_gpushare.kernel.console import WaitLine, is_console, wait_line
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 LINE = pytest.mark.promise(
     "jupyter",
@@ -79,11 +80,11 @@ def test_a_kernel_of_a_console_that_waits(
     kernel.start()
     alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m").ok()
     cell = kernel.submit(gpu_cells.setup() + gpu_cells.spin(1))
-    await_that(lambda: "Waiting for the GPU (number 1). " in terminal.text, "the line is there")
+    wait_until(lambda: "Waiting for the GPU (number 1). " in terminal.text, "the line is there")
     assert "Ctrl+C cancels. A user keeps the GPU by hand." in terminal.text
     alice.run("%gpushare release").ok()
     kernel.wait(cell).ok()
-    await_that(lambda: terminal.text.endswith("\x1b[J"), "the line is gone")
+    wait_until(lambda: terminal.text.endswith("\x1b[J"), "the line is gone")
     kernel.stop()
     assert terminal.text.endswith("\x1b[J")
 
@@ -126,7 +127,7 @@ def test_words_that_nobody_knows_end_the_line_alone() -> None:
     """No traceback comes into the terminal, and nothing stays there."""
     terminal = Terminal()
     line = WaitLine(Odd(), "t", terminal)  # type: ignore[arg-type]
-    line.thread.join(180)
+    line.thread.join(WAIT_S_MAX)
     line.show()
     assert not line.thread.is_alive() and terminal.text == ""
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
+from tests.support.waits import wait_until
 
 LONG = gpu_cells.spin_until_interrupted(20)
 
@@ -155,7 +156,7 @@ def test_an_interrupted_wait_shows_one_line(
         "kernel_info_request"
     )  # the message before it has been read: no signal is to come
     assert waiter.run("import sys; repr(sys.last_value.__context__)").ok().text == "'None'"
-    await_that(lambda: shared.waiters() == [], "the place in the queue is free")
+    wait_until(lambda: shared.waiters() == [], "the place in the queue is free")
     assert not holder.done(long)
     holder.interrupt()
     assert holder.wait(long).ename == "KeyboardInterrupt"

@@ -40,19 +40,13 @@ def test_a_kernel_leaves_and_comes_back(lasting: SharedGpu) -> None:
     assert kernel.run("1").ok().stderr == ""
     assert lasting.tenant("a.ipynb") is not None
     kernel.run("%gpushare off").ok()
+    assert "goes on to do so" in kernel.run("%gpushare on").ok().text
+    kernel.restart()
+    assert lasting.tenant("a.ipynb") is not None, "`on` without a restart after `off`"
+    kernel.run("%gpushare off").ok()
     assert file.exists()
     kernel.stop()
     assert not file.exists()
-
-
-@LEAVES
-def test_it_is_taken_back_before_the_restart(lasting: SharedGpu) -> None:
-    """`on` after `off` without a restart between them: nothing has happened."""
-    kernel = lasting.kernel("b.ipynb", set_up=False, env=ALLOWED)
-    kernel.run("%gpushare off").ok()
-    assert "goes on to do so" in kernel.run("%gpushare on").ok().text
-    kernel.restart()
-    assert lasting.tenant("b.ipynb") is not None
 
 
 @LEAVES

@@ -6,21 +6,18 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare.kernel.environment import without_gpushare
 from jupyter_gpushare.kernel.magics import scheduler_status
-from tests.kernel.conftest import Recording, SharedGpu, await_that
+from tests.kernel.conftest import Recording, SharedGpu
 from tests.kernel.stub_scheduler import StubScheduler
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
-
-Start = Callable[..., Kernel]
-Env = dict[str, str]
+from tests.support.waits import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +28,21 @@ def pair(lasting: SharedGpu) -> tuple[Kernel, Kernel]:
 @pytest.fixture
 def alice(pair: tuple[Kernel, Kernel], settings_as_new: SharedGpu) -> Iterator[Kernel]:
     """Without a turn before and after the test."""
-    await_that(lambda: settings_as_new.holders() == [], "nobody has a turn")
+    wait_until(lambda: settings_as_new.holders() == [], "nobody has a turn")
     yield pair[0]
     pair[0].run("%gpushare release").ok()
-    await_that(lambda: settings_as_new.holders() == [], "the turns are given back")
+    wait_until(lambda: settings_as_new.holders() == [], "the turns are given back")
 
 
 @pytest.fixture
 def bob(pair: tuple[Kernel, Kernel]) -> Kernel:
     return pair[1]
+
+
+@pytest.fixture(scope="module")
+def carol(lasting: SharedGpu) -> Kernel:
+    """Her notebook has HTML in its name."""
+    return lasting.kernel("<img src=x onerror=alert(1)>.ipynb")
 
 
 @pytest.mark.promise(
@@ -61,13 +64,11 @@ def test_it_shows_this_kernel_and_the_queue(alice: Kernel) -> None:
     "jupyter",
     "Others see that a user keeps a turn by hand, and a waiting user reads until when",
 )
-def test_it_shows_who_waits(shared: SharedGpu) -> None:
+def test_it_shows_who_waits(lasting: SharedGpu, alice: Kernel, bob: Kernel, carol: Kernel) -> None:
     """A kernel that does not use the GPU sees who has it and who is next."""
-    shared.scheduler.client.change_settings({"quantum_s": 600})
-    alice, bob, carol = (shared.kernel(f"{name}.ipynb") for name in ("alice", "bob", "carol"))
     alice.run(f"%gpushare hold 5m\n{gpu_cells.spin(1)}").ok()
     waits = bob.submit(gpu_cells.spin(1))
-    shared.await_waiter("bob.ipynb")
+    lasting.await_waiter("bob.ipynb")
     reply = carol.run("%gpushare").ok()
     assert "This kernel does not use the GPU now." in reply.text
     assert "has it  alice.ipynb" in reply.text
@@ -118,10 +119,9 @@ def test_a_hubs_scheduler_is_shown_whose_the_request_is(
 
 @pytest.mark.promise("`%gpushare` shows this kernel and the...")
 @pytest.mark.promise("A user name with spaces, unicode...")
-def test_names_are_shown_as_text(shared: SharedGpu) -> None:
+def test_names_are_shown_as_text(alice: Kernel, carol: Kernel) -> None:
     """A notebook's name with HTML in it does nothing in another's notebook."""
-    evil = shared.kernel("<img src=x onerror=alert(1)>.ipynb")
-    reply = evil.run(f"{gpu_cells.spin(1)}\n%gpushare\n").ok()
+    reply = carol.run(f"{gpu_cells.spin(1)}\n%gpushare\n").ok()
     assert "<img" not in reply.html
     assert "&lt;img" in reply.html
 
@@ -137,46 +137,54 @@ def test_a_held_gpu_stays_between_cells(lasting: SharedGpu, alice: Kernel) -> No
     alice.run("1 + 1").ok()
     assert lasting.holders() == ["alice.ipynb"]
     assert "no longer keeps the GPU between cells" in alice.run("%gpushare hold 0").ok().text
-    await_that(lambda: lasting.holders() == [], "the turn is given back")
-
-
-def test_a_hold_may_come_before_the_first_use(shared: SharedGpu) -> None:
-    """Asked for before CUDA is opened, it counts from when it is."""
-    alice = shared.kernel("alice.ipynb", set_up=False)
-    assert "has not used the GPU yet" in alice.run("%gpushare hold 5m").ok().text
-    alice.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
-    alice.run("1 + 1").ok()
-    await_that(lambda: shared.holders() == ["alice.ipynb"], "the turn is kept")
+    wait_until(lambda: lasting.holders() == [], "the turn is given back")
 
 
 @pytest.mark.promise("jupyter", "A hold without a turn begins with the next, and can be taken back")
-def test_a_hold_without_a_turn_begins_with_the_next_one(shared: SharedGpu) -> None:
+def test_a_hold_without_a_turn_begins_with_the_next_one(lasting: SharedGpu, alice: Kernel) -> None:
     """An idle kernel reads that it will keep the GPU, not that it does; nobody is told that it is
     reserved; and the whole time is left when the turn comes."""
-    alice = shared.kernel("alice.ipynb")
-    await_that(lambda: shared.holders() == [], "the set-up's turn is given back")
     said = alice.run("%gpushare hold 10m").ok().text
     assert "will keep the GPU for 10 min once it has it" in said
     shown = alice.run("%gpushare").ok().text
     assert "It will keep the GPU for 10 min once it has it" in shown
     assert "reserved until" not in shown
-    (tenant,) = shared.scheduler.client.status()["tenants"]
-    assert (tenant["hold_left_s"], tenant["hold_to_come_s"]) == (0, 600)
+    tenant = lasting.tenant("alice.ipynb")
+    assert tenant and (tenant["hold_left_s"], tenant["hold_to_come_s"]) == (0, 600)
     alice.run(gpu_cells.spin(1)).ok()
-    (tenant,) = shared.scheduler.client.status()["tenants"]
+    tenant = lasting.tenant("alice.ipynb")
+    assert tenant
     assert 300 < tenant["hold_left_s"] <= 600 and tenant["hold_to_come_s"] == 0
 
 
 @pytest.mark.promise("A hold without a turn begins...")
-@pytest.mark.parametrize("used", [True, False])
-def test_a_hold_that_has_not_begun_is_taken_back(shared: SharedGpu, used: bool) -> None:
-    """By `release`, also before the kernel has opened CUDA: the next turn is one as any other."""
-    alice = shared.kernel("alice.ipynb", set_up=used)
+def test_a_hold_that_has_not_begun_is_taken_back(lasting: SharedGpu, alice: Kernel) -> None:
+    """By `release`: the next turn is one as any other."""
     alice.run("%gpushare hold 1m").ok()
     said = alice.run("%gpushare release").ok().text
     assert "This kernel no longer keeps the GPU between cells." in said
-    alice.run(("" if used else gpu_cells.setup()) + gpu_cells.spin(1)).ok()
-    await_that(lambda: shared.holders() == [], "the turn goes back at the end of the cell")
+    alice.run(gpu_cells.spin(1)).ok()
+    wait_until(lambda: lasting.holders() == [], "the turn goes back at the end of the cell")
+
+
+@pytest.mark.promise("A hold without a turn begins...")
+def test_what_comes_before_the_first_use(lasting: SharedGpu, alice: Kernel) -> None:
+    """Before CUDA is opened there is nothing to release; a hold can be asked for, taken back, and
+    asked for again. It counts from when CUDA is opened."""
+    new = lasting.kernel("new.ipynb", set_up=False)
+    assert "nothing to release" in new.run("%gpushare release").ok().text
+    assert "has not used the GPU yet" in new.run("%gpushare").ok().text
+    new.run("%gpushare hold 1m").ok()
+    said = new.run("%gpushare release").ok().text
+    assert "This kernel no longer keeps the GPU between cells." in said
+    new.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
+    wait_until(lambda: lasting.holders() == [], "the turn goes back at the end of the cell")
+    new.restart()
+    assert "has not used the GPU yet" in new.run("%gpushare hold 5m").ok().text
+    new.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
+    new.run("1 + 1").ok()
+    assert lasting.holders() == ["new.ipynb"]
+    new.run("%gpushare release").ok()
 
 
 @pytest.mark.promise("`%gpushare hold` keeps the turn between...")
@@ -228,20 +236,13 @@ def test_nothing_to_release(alice: Kernel) -> None:
     assert "nothing to release" in alice.run("%gpushare release").ok().text
 
 
-def test_nothing_to_release_before_the_first_use(shared: SharedGpu) -> None:
-    """Nor is there any before the kernel has opened CUDA."""
-    alice = shared.kernel("alice.ipynb", set_up=False)
-    assert "nothing to release" in alice.run("%gpushare release").ok().text
-    assert "has not used the GPU yet" in alice.run("%gpushare").ok().text
-
-
 @pytest.mark.promise("Bad arguments of the magic get...")
 def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
     """When the scheduler is gone, each form has a sentence about it, and none fails."""
     alice = shared.kernel("alice.ipynb")
     alice.run(gpu_cells.spin(1)).ok()
     shared.scheduler.kill()
-    await_that(
+    wait_until(
         lambda: "lost the scheduler" in alice.run("%gpushare").ok().text, "the loss is noticed"
     )
     assert "No scheduler is connected" in alice.run("%gpushare release").ok().text
@@ -253,9 +254,8 @@ def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
     "jupyter",
     "Bad arguments of the magic get one line and the usage; a kernel that does not share says why",
 )
-def test_bad_arguments_get_a_line_and_the_usage(start_kernel: Start, stub_env: Env) -> None:
+def test_bad_arguments_get_a_line_and_the_usage(kernel: Kernel) -> None:
     """One line on what is wrong, then how it is used; the cell does not fail."""
-    kernel = start_kernel(stub_env)
     for arguments, wrong in {
         "status": "there is no sub-command 'status'.",
         "show": "there is no sub-command 'show'.",
@@ -268,34 +268,6 @@ def test_bad_arguments_get_a_line_and_the_usage(start_kernel: Start, stub_env: E
         lines = kernel.run(f"%gpushare {arguments}").ok().text.splitlines()
         assert lines[0] == f"%gpushare: {wrong}"
         assert lines[1] == "usage:"
-
-
-@pytest.mark.promise("Bad arguments of the magic get...")
-def test_without_sharing_it_says_why(start_kernel: Start, tmp_path: Path) -> None:
-    """A kernel that was started without a scheduler has the magic, and the reason."""
-    env = {**without_gpushare(os.environ), "GPUSHARE_RUNTIME_DIR": str(tmp_path / "none")}
-    kernel = start_kernel(env)
-    for line in ("%gpushare", "%gpushare hold 5m", "%gpushare release"):
-        text = kernel.run(line).ok().text
-        assert text.startswith("This kernel does not share the GPU.")
-        assert "No scheduler serves" in text
-
-
-@pytest.mark.promise(
-    "jupyter",
-    "The magics work without our package in the kernel's environment, and by `%load_ext "
-    "jupyter_gpushare`",
-)
-def test_it_works_in_an_environment_without_our_package(shared: SharedGpu, tmp_path: Path) -> None:
-    """The bootstrap brings the magics along: the kernel's Python cannot import jupyter_gpushare."""
-    argv = [sys.executable, "-S", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    env = {**shared.kernel_env, "PYTHONPATH": sysconfig.get_path("purelib")}
-    with Kernel(env, name="foreign.ipynb", argv=argv).start(cwd=str(tmp_path)) as kernel:
-        assert kernel.run("import jupyter_gpushare").ename == "ModuleNotFoundError"
-        kernel.run(gpu_cells.setup()).ok()
-        reply = kernel.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n%gpushare\n").ok()
-        assert "This kernel keeps the GPU until" in reply.text
-        assert "foreign.ipynb (this kernel)" in reply.text
 
 
 @pytest.mark.promise("The magics work without our package...")
@@ -324,23 +296,22 @@ def test_load_ext_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.promise("The magics work without our package...")
 def test_load_ext_in_a_kernel_that_has_it_reports_cells_once(
-    start_kernel: Start, stub_env: Env, recording: Recording
+    kernel: Kernel, heard: Recording
 ) -> None:
     """Loading it again by hand does not report each cell twice."""
-    kernel = start_kernel(stub_env)
     kernel.run("%load_ext jupyter_gpushare").ok()
-    before = len(recording.of(kernel.pid))
+    before = len(heard.of(kernel.pid))
     kernel.run("1 + 1").ok()
-    assert recording.of(kernel.pid)[before:] == ["began", "ended"]
+    assert heard.of(kernel.pid)[before:] == ["began", "ended"]
 
 
 @pytest.mark.promise("cli", "The doctor can be asked in a cell, and sees the whole device")
-def test_the_doctor_is_asked_in_a_cell(shared: SharedGpu) -> None:
+def test_the_doctor_is_asked_in_a_cell(alice: Kernel, bob: Kernel) -> None:
     """Not through the hook, which would show this kernel's part of the device alone."""
-    alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
     bob.run(f"memory = gpu.allocate({64 << 20})").ok()
     for line in ("%gpushare doctor", f"!{sys.executable} -m jupyter_gpushare.cli.main doctor"):
         said = alice.run(line).ok().text
         assert "can be preloaded" in said
         assert "accounted for" in said or "do not take turns" in said
         assert "LD_PRELOAD" not in said
+    bob.run("gpu.free(memory)").ok()

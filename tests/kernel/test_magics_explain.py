@@ -14,6 +14,7 @@ from jupyter_gpushare.kernel.magics.explain import explain, length
 from jupyter_gpushare.kernel.magics.words import Unable
 from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
+from tests.support.kernels import Kernel
 
 NOON_S = time.mktime((2026, 3, 5, 12, 0, 0, 0, 0, -1))
 
@@ -218,12 +219,19 @@ def test_a_silent_scheduler_is_told(inside: None, monkeypatch: pytest.MonkeyPatc
         explain("")
 
 
-@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
-@pytest.mark.promise("`%gpushare explain` says in a sentence...")
-def test_a_kernel_explains_its_last_cell(lasting: SharedGpu) -> None:
-    """First nothing has waited; then a cell waits for another kernel's, which is told by name."""
+@pytest.fixture(scope="module")
+def pair(lasting: SharedGpu) -> tuple[Kernel, Kernel]:
+    """Nothing has waited yet."""
     alice, bob = lasting.kernel("alice.ipynb"), lasting.kernel("bob.ipynb")
     assert "has not waited for the GPU" in bob.run("%gpushare explain").ok().text
+    return alice, bob
+
+
+@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+@pytest.mark.promise("`%gpushare explain` says in a sentence...")
+def test_a_kernel_explains_its_last_cell(lasting: SharedGpu, pair: tuple[Kernel, Kernel]) -> None:
+    """First nothing has waited; then a cell waits for another kernel's, which is told by name."""
+    alice, bob = pair
     alice.run(f"%gpushare hold 5m\n{gpu_cells.spin(1)}").ok()
     waits = bob.submit(gpu_cells.spin(1))
     lasting.await_waiter("bob.ipynb")
@@ -244,12 +252,12 @@ def test_a_kernel_explains_its_last_cell(lasting: SharedGpu) -> None:
 
 
 @pytest.mark.promise("`%gpushare explain` tells why the last cell...")
-def test_an_interrupted_wait_is_explained(lasting: SharedGpu) -> None:
+def test_an_interrupted_wait_is_explained(lasting: SharedGpu, pair: tuple[Kernel, Kernel]) -> None:
     """The cell that was interrupted while it waited is the last cell, and is told as that."""
-    carol, dave = lasting.kernel("carol.ipynb"), lasting.kernel("dave.ipynb")
+    carol, dave = pair
     carol.run(f"%gpushare hold 5m\n{gpu_cells.spin(1)}").ok()
     waits = dave.submit(gpu_cells.spin(1))
-    lasting.await_waiter("dave.ipynb")
+    lasting.await_waiter(dave.name)
     dave.manager.interrupt_kernel()
     dave.wait(waits)
     text = dave.run("%gpushare explain").ok().text
@@ -259,17 +267,23 @@ def test_an_interrupted_wait_is_explained(lasting: SharedGpu) -> None:
 
 
 @pytest.mark.promise("`%gpushare explain` tells why the last cell...")
-def test_a_paused_cell_is_explained(settings_as_new: SharedGpu, tmp_path: Path) -> None:
+def test_a_paused_cell_is_explained(
+    settings_as_new: SharedGpu, pair: tuple[Kernel, Kernel], tmp_path: Path
+) -> None:
     """A cell whose turn ended while another one waited was paused, after what it had used."""
     gpu = settings_as_new
     gpu.scheduler.client.change_settings({"quantum_s": 0.2})
-    erin, finn = gpu.kernel("erin.ipynb"), gpu.kernel("finn.ipynb")
     enough = tmp_path / "enough"
-    cell = erin.submit(f"import os\nwhile not os.path.exists({str(enough)!r}):\n    gpu.spin(5)")
-    gpu.await_holder("erin.ipynb")
-    finn.run(gpu_cells.spin(5, 200)).ok()
+    work = f"import os\nwhile not os.path.exists({str(enough)!r}):\n    gpu.spin(5)"
+    cells = []
+    for kernel in pair:
+        cells.append(kernel.submit(work))
+        gpu.await_holder(kernel.name)
+    gpu.await_waiter("alice.ipynb")  # her cell goes on when she has the GPU again
+    gpu.await_holder("alice.ipynb")
     enough.touch()
-    erin.wait(cell).ok()
-    text = erin.run("%gpushare explain").ok().text + finn.run("%gpushare explain").ok().text
+    for kernel, cell in zip(pair, cells, strict=True):
+        kernel.wait(cell).ok()
+    text = pair[0].run("%gpushare explain").ok().text
     assert re.search(r"  [\d:]{8}\u2013[\d:]{8} .* Paused after [\d.]+ s of the GPU\. ", text), text
-    assert "finn.ipynb had the GPU. Then it got the GPU." in text, text
+    assert "bob.ipynb had the GPU. Then it got the GPU." in text, text

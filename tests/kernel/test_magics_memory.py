@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.machine import Machine
 from tests.support.memory_tenants import swapping_scheduler
 from tests.support.sim import MIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 DEVICE_BYTES = 512 * MIB
 TAKES_MOST = f"memory = gpu.allocate({384 * MIB // 4})\n{gpu_cells.spin(1)}"
@@ -46,10 +47,10 @@ def test_parked_memory_is_told(crowded: SharedGpu) -> None:
     """What had to make room is told to its own kernel as parked."""
     alice, bob = crowded.kernel("alice.ipynb"), crowded.kernel("bob.ipynb")
     alice.run(TAKES_MOST).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
     assert "Memory of this kernel: 384 MiB on Simulated GPU." in alice.run("%gpushare").ok().text
     bob.run(TAKES_MOST).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
     text = alice.run("%gpushare").ok().text
     found = re.search(
         r"Memory of this kernel: (\d+) MiB on Simulated GPU, parked (\d+) MiB\.", text
@@ -65,11 +66,11 @@ def test_memory_that_came_back_is_explained(crowded: SharedGpu) -> None:
     """Her cell had the GPU at once, and waited for what of her memory had made room."""
     alice, bob = crowded.kernel("alice.ipynb"), crowded.kernel("bob.ipynb")
     alice.run(TAKES_MOST).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
     bob.run(TAKES_MOST).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
     alice.run(gpu_cells.spin(1)).ok()
-    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") == 0, "her memory is back")
+    wait_until(lambda: bytes_of(crowded, "alice.ipynb", "parked") == 0, "her memory is back")
     text = alice.run("%gpushare explain").ok().text
     assert text.startswith("The last cell waited "), text
     found = re.search(r"Its memory came back: ([\d.]+) MiB\.", text)

@@ -7,9 +7,10 @@ import pytest
 from jupyter_gpushare.kernel.magics import USAGE, completions, gpushare, verbs
 from jupyter_gpushare.kernel.magics.scheduler import Refused
 from jupyter_gpushare.kernel.magics.words import Unable
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import ANSWER_S_MAX, Kernel
+from tests.support.waits import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_evict_gives_the_turn_back(lasting: SharedGpu, alice: Kernel) -> None:
     alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n").ok()
     assert lasting.holders() == ["alice.ipynb"]
     assert "leaves the GPU" in alice.run("%gpushare evict").ok().text
-    await_that(lambda: lasting.holders() == [], "the turn is given back")
+    wait_until(lambda: lasting.holders() == [], "the turn is given back")
     alice.run("%gpushare release").ok()
     alice.run(gpu_cells.spin(1)).ok()
 

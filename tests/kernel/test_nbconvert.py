@@ -10,9 +10,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import ANSWER_S_MAX, PROVISIONER
+from tests.support.waits import wait_until
 
 
 def notebook(path: Path) -> Path:
@@ -64,7 +65,7 @@ def test_batch_tools_take_turns(
         env["JUPYTER_DEFAULT_PROVISIONER_NAME"] = PROVISIONER
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as batch:
         try:
-            await_that(lambda: len(shared.waiters()) == 1, "the notebook's kernel waits")
+            wait_until(lambda: len(shared.waiters()) == 1, "the notebook's kernel waits")
             assert batch.poll() is None and shared.holders() == ["holder.ipynb"]
             holder.interrupt()
             assert holder.wait(held).ename == "KeyboardInterrupt"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,14 @@ class TwoDevices(SharedGpu):
         self.started.append(kernel)
         return kernel.start()
 
+    @contextmanager
+    def launched(self, entry: object, **env: str) -> Iterator[dict[str, str]]:
+        """The environment of such a kernel; it is a tenant meanwhile, and is not started."""
+        env = {**kernel_env(self._machine.env, self.scheduler.directory), **env}
+        tenant_id, launch = launched(env, entry)
+        yield launch["env"]
+        self.scheduler.client.remove_tenant(tenant_id)
+
     def uuid(self, number: int) -> str:
         """As NVML writes it."""
         digits = self.scheduler.status()["devices"][number]["id"]
@@ -85,24 +94,26 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoDevices]:
 @pytest.mark.promise("A kernel that says what it needs...")
 def test_a_kernelspec_says_what_its_kernels_need(two: TwoDevices) -> None:
     """Two kernels that start before either opens CUDA are on two devices, and each sees its own
-    alone; a third finds no space, says why, and runs with all of them."""
-    names = ["one.ipynb", "two.ipynb", "three.ipynb"]
+    alone; a third finds no space, says why, and would see all of them."""
+    names = ["one.ipynb", "two.ipynb"]
     kernels = [two.placed(name, {"need": "4GiB"}) for name in names]
     seen = [kernel.run(SEES).ok().text.split() for kernel in kernels]
-    assert seen == [["1", two.uuid(0)], ["1", two.uuid(1)], ["2", "None"]]
-    assert [two.says(name) for name in names[:2]] == [
+    assert seen == [["1", two.uuid(0)], ["1", two.uuid(1)]]
+    assert [two.says(name) for name in names] == [
         "Placed on GPU 0: needs 4 GiB.",
         "Placed on GPU 1: needs 4 GiB.",
     ]
-    assert "Not placed on a GPU. It needs 4 GiB, and 3 GiB are free at most." in two.says(names[2])
+    with two.launched({"need": "4GiB"}) as third:
+        assert "CUDA_VISIBLE_DEVICES" not in third
+        words = "Not placed on a GPU. It needs 4 GiB, and 3 GiB are free at most."
+        assert words in third["GPUSHARE_PLACEMENT"]
     assert "Placed on GPU 1: needs 4 GiB." in kernels[1].run("%gpushare").ok().text
-    assert "Not placed on a GPU." in kernels[2].run("%gpushare").ok().text
     for kernel in kernels:
         kernel.run(gpu_cells.setup()).ok()
         kernel.run(gpu_cells.fill_and_check(7)).ok()
     opened = [
         {each["device"] for client in two.tenant(name)["clients"] for each in client["devices"]}  # type: ignore[index]
-        for name in names[:2]
+        for name in names
     ]
     ids = [device["id"] for device in two.scheduler.status()["devices"]]
     assert opened == [{ids[0]}, {ids[1]}]
@@ -119,19 +130,23 @@ def test_the_servers_environment_says_what_kernels_need(two: TwoDevices) -> None
     both = f"{two.uuid(0)},{two.uuid(1)}"
     assert kernel.run(SEES).ok().text.split() == ["2", both]
     assert two.says("a.ipynb") == "Placed on GPUs 0 and 1: needs 1 GiB on each."
-    other = two.placed("b.ipynb", {"need": "2GiB", "devices": 1}, GPUSHARE_NEED="1GiB")
-    assert "needs 2 GiB" in two.says("b.ipynb")
-    for each in (kernel, other):
-        each.stop()
+    with two.launched({"need": "2GiB", "devices": 1}, GPUSHARE_NEED="1GiB") as other:
+        assert "needs 2 GiB" in other["GPUSHARE_PLACEMENT"]
+    kernel.stop()
 
 
 @pytest.mark.promise(
     "jupyter", "A kernel's own CUDA_VISIBLE_DEVICES stays, and such a kernel is not placed"
 )
 def test_the_users_own_choice_stays(two: TwoDevices) -> None:
+    """It says a need once it has used a device; before, nobody knows which it will be."""
     kernel = two.placed("a.ipynb", {"need": "1GiB"}, CUDA_VISIBLE_DEVICES="1")
     assert kernel.run(SEES).ok().text.split() == ["1", "1"]
     assert two.tenant("a.ipynb")["placement"] is None  # type: ignore[index]
+    assert "has said no need" in kernel.run("%gpushare need").ok().text
+    assert "has not used a GPU yet" in kernel.run("%gpushare need 1GiB").ok().text
+    kernel.run(gpu_cells.setup()).ok()
+    assert "Placed on GPU 1: needs 1 GiB." in kernel.run("%gpushare need 1GiB").ok().text
     kernel.stop()
 
 
@@ -151,12 +166,10 @@ def test_the_users_own_choice_stays(two: TwoDevices) -> None:
 )
 def test_a_need_that_cannot_be_met(two: TwoDevices, entry: object, says: str) -> None:
     """The kernel is a tenant all the same, and nothing is set for it."""
-    env = kernel_env(two.machine.env, two.scheduler.directory)
-    provisioner, launch = launched(env, entry)
-    assert "CUDA_VISIBLE_DEVICES" not in launch["env"]
-    sentence = launch["env"]["GPUSHARE_PLACEMENT"]
-    assert says in sentence and sentence.isprintable()
-    two.scheduler.client.remove_tenant(provisioner)
+    with two.launched(entry) as env:
+        assert "CUDA_VISIBLE_DEVICES" not in env
+        sentence = env["GPUSHARE_PLACEMENT"]
+        assert says in sentence and sentence.isprintable()
 
 
 def launched(env: dict[str, str], entry: object) -> tuple[str, dict[str, Any]]:
@@ -186,8 +199,8 @@ def test_a_need_is_changed_from_a_cell(two: TwoDevices) -> None:
     assert said.startswith("Placed on GPU 0: needs 5 GiB. That counts where kernels are placed")
     assert "needs 5 GiB" in two.says("a.ipynb")
     assert "needs 5 GiB" in kernel.run("%gpushare").ok().text
-    other = two.placed("b.ipynb", {"need": "3GiB"})
-    assert "Placed on GPU 1" in two.says("b.ipynb")
+    with two.launched({"need": "3GiB"}) as other:
+        assert "Placed on GPU 1" in other["GPUSHARE_PLACEMENT"]
     for line, words in {
         "need 6GiB 2": "This notebook has 1 GPU until it is restarted.",
         "need 70 GiB": "It needs 70 GiB, and its GPU has 7 GiB beside what others have and need.",
@@ -199,23 +212,10 @@ def test_a_need_is_changed_from_a_cell(two: TwoDevices) -> None:
     assert "needs 5 GiB" in two.says("a.ipynb")
     assert "has taken back" in kernel.run("%gpushare need none").ok().text
     assert two.says("a.ipynb") == "Placed on GPU 0."
-    for each in (kernel, other):
-        each.stop()
-
-
-def test_a_need_is_said_by_one_that_had_none(two: TwoDevices) -> None:
-    """Once it has used a device; before, nobody knows which it will be."""
-    kernel = two.placed("a.ipynb", CUDA_VISIBLE_DEVICES="1")
-    assert "has said no need" in kernel.run("%gpushare need").ok().text
-    assert "has not used a GPU yet" in kernel.run("%gpushare need 1GiB").ok().text
-    kernel.run(gpu_cells.setup()).ok()
-    assert "Placed on GPU 1: needs 1 GiB." in kernel.run("%gpushare need 1GiB").ok().text
     kernel.stop()
 
 
-def test_an_older_scheduler_places_nobody(
-    stub: StubScheduler, stub_env: dict[str, str], start_kernel: Callable[..., Kernel]
-) -> None:
+def test_an_older_scheduler_places_nobody(stub: StubScheduler, stub_env: dict[str, str]) -> None:
     """It does not know the wish; the kernel starts as ever."""
     _, launch = launched(stub_env, {"need": "1GiB"})
     assert stub.requests[0][2]["need"] == "1GiB"

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from jupyter_client.provisioning import LocalProvisioner
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
 from jupyter_gpushare.kernel.environment import without_gpushare
+from jupyter_gpushare.kernel.magics import gpushare
 from jupyter_gpushare.kernel.provisioner import GPUShareMixin, GPUShareProvisioner
-from tests.kernel.conftest import Recording
+from tests.kernel.conftest import Recording, await_printed
 from tests.kernel.stub_scheduler import StubScheduler
 from tests.support.kernels import PROVISIONER, Kernel
 from tests.support.other_user import let_others_in
+from tests.support.waits import WAIT_S_MAX
 
 Start = Callable[..., Kernel]
 ENVIRONMENT = "import os\nprint(os.environ.get('LD_PRELOAD'), os.environ.get('GPUSHARE_TOKEN'))"
@@ -40,12 +43,19 @@ def launch_of(
 def test_each_start_has_a_fresh_token(
     start_kernel: Start, stub: StubScheduler, stub_env: dict[str, str]
 ) -> None:
-    """A restart removes the tenant and registers a new one; LD_PRELOAD does not grow."""
+    """A restart removes the tenant and registers a new one; LD_PRELOAD does not grow. Interrupting
+    the kernel asks the scheduler to cancel that one's waits."""
     kernel = start_kernel(stub_env, name="work/first.ipynb")
     library = stub_env["GPUSHARE_LIBRARY"]
     assert kernel.run(ENVIRONMENT).ok().text == f"{library} token-1\n"
     kernel.restart()
     assert kernel.run(ENVIRONMENT).ok().text == f"{library} token-2\n"
+    # Many short sleeps: the system may hand the signal to another thread than the one that sleeps.
+    cell = kernel.submit("import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.1)")
+    await_printed(kernel, cell)
+    kernel.interrupt()
+    assert kernel.wait(cell).ename == "KeyboardInterrupt"
+    assert stub.asked()[-1] == "POST /tenants/tenant-2/interrupt"
     kernel.stop()
     posts = [
         body for verb, path, body in stub.requests if (verb, path[-8:]) == ("POST", "/tenants")
@@ -58,22 +68,6 @@ def test_each_start_has_a_fresh_token(
         "POST /tenants",
         "DELETE /tenants/tenant-2",
     ]
-
-
-def test_an_interrupt_reaches_the_scheduler(
-    start_kernel: Start, stub: StubScheduler, stub_env: dict[str, str]
-) -> None:
-    """Interrupting the kernel asks the scheduler to cancel the tenant's waits."""
-    kernel = start_kernel(stub_env)
-    # Many short sleeps: the system may hand the signal to another thread than the one that sleeps.
-    cell = kernel.submit(
-        "import time\nprint('up', flush=True)\nfor _ in range(600):\n    time.sleep(0.1)"
-    )
-    while not kernel.text_of(cell):
-        pass
-    kernel.interrupt()
-    assert kernel.wait(cell).ename == "KeyboardInterrupt"
-    assert stub.asked()[-1] == "POST /tenants/tenant-1/interrupt"
 
 
 @pytest.mark.full
@@ -239,31 +233,49 @@ def test_disabled_means_not_there(stub: StubScheduler, stub_env: dict[str, str])
         ),
     ],
 )
-def test_the_magic_of_a_kernel_that_is_switched_off(
-    start_kernel: Start, stub_env: dict[str, str], switch: dict[str, str], words: str
+def test_what_the_magic_says_where_it_is_switched_off(
+    stub_env: dict[str, str],
+    switch: dict[str, str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each form says so in one line and does nothing else; the cell goes on."""
-    kernel = start_kernel({**stub_env, "GPUSHARE_DISABLE": "1", **switch})
+    """Each form says so in one line, by what the provisioner hands on."""
+    env = {**stub_env, "GPUSHARE_DISABLE": "1", **switch}
+    launch = launch_of(["python", "-m", "ipykernel_launcher"], env)
+    for name in ("GPUSHARE_DISABLE", *switch):
+        monkeypatch.setenv(name, launch["env"][name])
+    for line in ("", "hold 5m", "release"):
+        view = gpushare(line)
+        (said,) = (repr(view) if view else capsys.readouterr().out).splitlines()
+        assert said.startswith(words)
+
+
+@pytest.mark.promise("Once sharing is switched off, notebooks...")
+@pytest.mark.promise("`import gpushare` works in kernels of...")
+def test_a_kernel_that_is_switched_off(start_kernel: Start, stub_env: dict[str, str]) -> None:
+    """The magics say so in one line and do nothing else, a turn is the code in it, and cells go
+    on."""
+    kernel = start_kernel({**stub_env, "GPUSHARE_DISABLE": "1"})
+    words = "GPU sharing is switched off here (GPUSHARE_DISABLE=1)"
     assert kernel.run("1 + 1").ok().stderr == ""
     for line in ("%gpushare", "%gpushare hold 5m", "%gpushare release"):
         (said,) = kernel.run(f"goes_on = False\n{line}\ngoes_on = True").ok().text.splitlines()
         assert said.startswith(words)
         assert kernel.run("goes_on").ok().text == "True"
+    text = kernel.run("%%gpushare --class batch\nprint('ran')").ok().text
+    assert text.splitlines()[0].startswith(words)
+    assert text.splitlines()[-1] == "ran"
+    code = "import gpushare\nwith gpushare.turn():\n    answer = 42\nanswer"
+    assert kernel.run(code).ok().text == "42"
 
 
-def starts_unshared(kernel: Kernel, caplog: pytest.LogCaptureFixture, reason: str) -> None:
-    """The kernel runs cells without sharing; its first cell and the log say why, once."""
-    first = kernel.run("1 + 1").ok()
-    assert first.text == "2"
-    assert first.stderr.startswith("This kernel does not share the GPU. ")
-    assert reason in first.stderr and first.stderr.count("\n") == 1
-    assert kernel.run("1 + 1").ok().stderr == ""
-    assert kernel.run("import os; 'GPUSHARE_NOTICE' in os.environ").ok().text == "False"
-    assert kernel.run(ENVIRONMENT).ok().text == "None None\n"
+def warned_once(caplog: pytest.LogCaptureFixture, reason: str) -> bool:
     warnings = [r.getMessage() for r in caplog.records if "does not share" in r.getMessage()]
-    assert len(warnings) == 1 and reason in warnings[0]
+    return len(warnings) == 1 and reason in warnings[0]
 
 
+@pytest.mark.promise("Bad arguments of the magic get...")
 @pytest.mark.promise(
     "bad-input",
     "Scheduler not there when a kernel starts: it starts without sharing and says so in the "
@@ -272,12 +284,26 @@ def starts_unshared(kernel: Kernel, caplog: pytest.LogCaptureFixture, reason: st
 def test_without_a_scheduler_the_kernel_starts_and_says_so(
     start_kernel: Start, recording: Recording, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody listens: the kernel starts without sharing."""
+    """Nobody listens: the kernel runs cells without sharing; its first cell and the log say why,
+    once, and the magics whenever they are asked."""
     env = without_gpushare(os.environ) | {
         "GPUSHARE_RUNTIME_DIR": str(tmp_path / "nowhere"),
         "GPUSHARE_LIBRARY": str(recording.library),
     }
-    starts_unshared(start_kernel(env), caplog, "Start one with `jupyter gpushare scheduler`")
+    reason = "Start one with `jupyter gpushare scheduler`"
+    kernel = start_kernel(env)
+    first = kernel.run("1 + 1").ok()
+    assert first.text == "2"
+    assert first.stderr.startswith("This kernel does not share the GPU. ")
+    assert reason in first.stderr and first.stderr.count("\n") == 1
+    assert kernel.run("1 + 1").ok().stderr == ""
+    assert kernel.run("import os; 'GPUSHARE_NOTICE' in os.environ").ok().text == "False"
+    assert kernel.run(ENVIRONMENT).ok().text == "None None\n"
+    assert warned_once(caplog, reason)
+    for line in ("%gpushare", "%gpushare hold 5m", "%gpushare release"):
+        text = kernel.run(line).ok().text
+        assert text.startswith("This kernel does not share the GPU.")
+        assert "No scheduler serves" in text
 
 
 @pytest.mark.promise(
@@ -285,7 +311,6 @@ def test_without_a_scheduler_the_kernel_starts_and_says_so(
     "The library file missing: kernels and commands run without sharing and say so",
 )
 def test_without_the_library_the_kernel_starts_and_says_so(
-    start_kernel: Start,
     stub: StubScheduler,
     stub_env: dict[str, str],
     tmp_path: Path,
@@ -293,7 +318,10 @@ def test_without_the_library_the_kernel_starts_and_says_so(
 ) -> None:
     """The library file is missing: nothing is preloaded, and no tenant is registered."""
     env = {**stub_env, "GPUSHARE_LIBRARY": str(tmp_path / "gone.so")}
-    starts_unshared(start_kernel(env), caplog, "Correct GPUSHARE_LIBRARY")
+    launch = launch_of(["python", "-m", "ipykernel_launcher"], env)
+    assert "Correct GPUSHARE_LIBRARY" in launch["env"]["GPUSHARE_NOTICE"]
+    assert {"LD_PRELOAD", "GPUSHARE_TOKEN"}.isdisjoint(launch["env"])
+    assert warned_once(caplog, "Correct GPUSHARE_LIBRARY")
     assert stub.requests == []
 
 
@@ -369,34 +397,42 @@ def test_a_broken_scheduler_never_hangs_a_kernel(
 
 @pytest.mark.promise("A scheduler that hangs or answers...")
 def test_a_scheduler_that_hangs_later_stops_nothing(
-    stub: StubScheduler, stub_env: dict[str, str], tmp_path: Path
+    stub: StubScheduler, stub_env: dict[str, str]
 ) -> None:
-    """Interrupt and clean-up return in time when the scheduler hangs meanwhile, and the event loop
-    is free while they wait."""
+    """The event loop is free while interrupt and clean-up wait for a scheduler that hangs. Without
+    its end they give up by themselves."""
+    socket = stub.directory / "http.sock"
 
-    async def scenario() -> int:
+    async def scenario() -> None:
         provisioner = GPUShareProvisioner(
             kernel_id="k-1", kernel_spec=KernelSpec(argv=["true"], display_name="Test")
         )
-        provisioner.request_timeout_s = 1.0
+        provisioner.request_timeout_s = WAIT_S_MAX
         await provisioner.pre_launch(env=stub_env)
-        ran = 0
+        socket.unlink()
+        for act in (partial(provisioner.send_signal, 2), provisioner.cleanup):
+            with StubScheduler(stub.directory, "hang") as hangs:
+                waits = asyncio.ensure_future(act())
+                while not hangs.connections:
+                    await asyncio.sleep(0.01)
+                assert not waits.done()
+            socket.unlink()
+            await waits
 
-        async def watch() -> None:
-            nonlocal ran
-            while True:
-                await asyncio.sleep(0.01)
-                ran += 1
-
-        watcher = asyncio.create_task(watch())
-        (stub.directory / "http.sock").unlink()
+    async def without_end() -> None:
+        provisioner = GPUShareProvisioner(
+            kernel_id="k-2", kernel_spec=KernelSpec(argv=["true"], display_name="Test")
+        )
+        await provisioner.pre_launch(env=stub_env)
+        socket.unlink()
+        provisioner.request_timeout_s = 0.1
         with StubScheduler(stub.directory, "hang"):
             await provisioner.send_signal(2)
             await provisioner.cleanup()
-        watcher.cancel()
-        return ran
 
-    assert asyncio.run(scenario()) > 10  # some hundred; two where the loop waits too
+    asyncio.run(scenario())
+    with StubScheduler(stub.directory):
+        asyncio.run(without_end())
 
 
 @pytest.mark.promise(

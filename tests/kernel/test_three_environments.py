@@ -15,6 +15,7 @@ from tests.support import gpu_cells
 from tests.support.environments import shared_packages
 from tests.support.kernels import Kernel
 from tests.support.timeline import overlaps
+from tests.support.waits import wait_until
 
 OLDEST = ["ipykernel==6.15.0", "ipython==7.34.0"]
 OLDEST += ["backcall", "decorator", "nest-asyncio", "pickleshare"]
@@ -81,6 +82,10 @@ def test_cells_of_three_environments_take_turns(shared: SharedGpu, kernels: list
 
 
 @pytest.mark.promise("Kernels of three environments share a...")
+@pytest.mark.promise(
+    "jupyter",
+    "The bootstrap works without our package in the kernel's environment",
+)
 def test_the_end_of_a_cell_gives_the_turn_back_in_each(
     shared: SharedGpu, kernels: list[Kernel]
 ) -> None:
@@ -91,7 +96,11 @@ def test_the_end_of_a_cell_gives_the_turn_back_in_each(
             kernel.run(gpu_cells.spin(2)).ok()
 
 
-@pytest.mark.promise("The magics work without our package...")
+@pytest.mark.promise(
+    "jupyter",
+    "The magics work without our package in the kernel's environment, and by `%load_ext "
+    "jupyter_gpushare`",
+)
 def test_the_magics_are_there_in_each(kernels: list[Kernel]) -> None:
     """Each keeps the device by hand, shows itself with it, and gives it away."""
     for kernel in kernels:
@@ -100,6 +109,20 @@ def test_the_magics_are_there_in_each(kernels: list[Kernel]) -> None:
         assert f"{kernel.name} (this kernel)" in reply.text
         assert "reserved until" in reply.html
         assert "The GPU was given back." in kernel.run("%gpushare release").ok().text
+
+
+@pytest.mark.promise(
+    "jupyter",
+    "`import gpushare` works in kernels of every environment, never hides another module of that "
+    "name, and does nothing where the GPU is not shared",
+)
+def test_a_turn_by_hand_is_there_in_each(shared: SharedGpu, kernels: list[Kernel]) -> None:
+    """Its end gives the GPU back, although the cell around it was silent and nobody is idle."""
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
+    for kernel in kernels:
+        turn = f"from gpushare import turn\nwith turn():\n    {gpu_cells.spin(1)}"
+        kernel.run(turn, silent=True).ok()
+    wait_until(lambda: shared.holders() == [], "the last turn is given back")
 
 
 @pytest.mark.promise("Kernels of three environments share a...")

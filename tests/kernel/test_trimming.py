@@ -10,17 +10,27 @@ from jupyter_gpushare.kernel.magics import trim_now, trimming
 from jupyter_gpushare.kernel.magics.hook import Hook
 from jupyter_gpushare.kernel.magics.words import Unable
 from jupyter_gpushare.server.trimming import REQUEST, outcome
-from tests.kernel.conftest import SharedGpu, await_that
+from tests.kernel.conftest import SharedGpu
 from tests.kernel.test_caches import CHECKS, FRAMEWORK, WORKS, FakeHook, FakeTorch, torch
 from tests.kernel.test_magics_memory import crowded
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.sim import MIB
+from tests.support.waits import wait_until
 
 __all__ = ["crowded", "torch"]
 
 KEPT = 256 * MIB
 """What WORKS leaves in the cache."""
+FREES = """
+if "Cuda" in globals():
+    for block in Cuda.cached + Cuda.used:
+        gpu.free(block)
+import gpushare_bootstrap
+caches = gpushare_bootstrap._magics().CACHES
+caches.__init__(caches._hook)
+"""
+"""What an earlier test has left, and what is counted of it."""
 GRAPH = "type(torch.cuda).is_current_stream_capturing = lambda self: {}"
 
 OWN_CONTEXT = """
@@ -48,13 +58,29 @@ def trim(kernel: Kernel) -> dict[str, Any]:
 
 
 @pytest.fixture
-def alice(shared: SharedGpu) -> Kernel:
-    """A kernel whose framework keeps memory unused while nobody lacks any."""
-    kernel = shared.kernel("alice.ipynb")
-    kernel.run(FRAMEWORK).ok()
-    kernel.run(WORKS).ok()
-    assert kernel.run("len(emptied)").ok().text == "0"
+def shared(settings_as_new: SharedGpu) -> SharedGpu:
+    return settings_as_new
+
+
+@pytest.fixture(scope="module")
+def bob(lasting: SharedGpu) -> Kernel:
+    return lasting.kernel("bob.ipynb")
+
+
+@pytest.fixture(scope="module")
+def hers(lasting: SharedGpu) -> Kernel:
+    kernel = lasting.kernel("alice.ipynb")
+    assert trim(kernel) == {"stage": "done", "bytes": 0}  # there is no framework yet
     return kernel
+
+
+@pytest.fixture
+def alice(shared: SharedGpu, hers: Kernel) -> Kernel:
+    """A kernel whose framework keeps memory unused while nobody lacks any."""
+    hers.run(f"{FREES}\n{FRAMEWORK}").ok()
+    hers.run(WORKS).ok()
+    assert hers.run("len(emptied)").ok().text == "0"
+    return hers
 
 
 @pytest.mark.promise(
@@ -62,11 +88,10 @@ def alice(shared: SharedGpu) -> Kernel:
     "A kernel that is asked to give back unused GPU memory takes the turn first, also when it is "
     "idle, and tells how much it was",
 )
-def test_an_idle_kernel_takes_the_turn(shared: SharedGpu, alice: Kernel) -> None:
+def test_an_idle_kernel_takes_the_turn(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """It waits for whoever has the GPU. It gives all of its cache back while it has the turn
     itself, and the turn to the next one afterwards; what is in use stays as it is. Asked again, it
     has nothing, and needs no turn for that."""
-    bob = shared.kernel("bob.ipynb")
     shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     long = bob.submit(gpu_cells.spin_until_interrupted(5))
     shared.await_holder("bob.ipynb")
@@ -78,7 +103,7 @@ def test_an_idle_kernel_takes_the_turn(shared: SharedGpu, alice: Kernel) -> None
     assert wait(alice, asked) == {"stage": "done", "bytes": KEPT}
     assert alice.run("emptied").ok().text == "['held']"
     assert "256 MiB of caches were given back so far" in alice.run("%gpushare trim").ok().text
-    await_that(lambda: not shared.waiters(), "nobody waits")
+    wait_until(lambda: not shared.waiters(), "nobody waits")
     bob.run(gpu_cells.spin(1)).ok()
     long = bob.submit(gpu_cells.spin_until_interrupted(5))
     shared.await_holder("bob.ipynb")
@@ -133,9 +158,8 @@ def test_why_it_does_not(shared: SharedGpu, alice: Kernel) -> None:
     assert trim(alice) == {"stage": "done", "bytes": KEPT}
 
 
-def test_an_interrupt_ends_the_wait(shared: SharedGpu, alice: Kernel) -> None:
+def test_an_interrupt_ends_the_wait(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """Nothing is given back, the place in the queue is gone, and the kernel works as before."""
-    bob = shared.kernel("bob.ipynb")
     shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     long = bob.submit(gpu_cells.spin_until_interrupted(5))
     shared.await_holder("bob.ipynb")
@@ -144,7 +168,7 @@ def test_an_interrupt_ends_the_wait(shared: SharedGpu, alice: Kernel) -> None:
     alice.interrupt()
     told = wait(alice, asked)
     assert told["stage"] == "failed" and "interrupted" in told["message"], told
-    await_that(lambda: not shared.waiters(), "her place is gone")
+    wait_until(lambda: not shared.waiters(), "her place is gone")
     bob.interrupt()
     bob.wait(long)
     assert alice.run("emptied").ok().text == "[]"
@@ -152,8 +176,10 @@ def test_an_interrupt_ends_the_wait(shared: SharedGpu, alice: Kernel) -> None:
 
 
 def test_in_a_thread_the_framework_has_its_own_context(shared: SharedGpu) -> None:
-    """The kernel's main thread has none then, and the turn is taken all the same."""
+    """The kernel's main thread has none then, and the turn is taken all the same. Before the GPU is
+    used there is nothing."""
     kernel = shared.kernel("thread.ipynb", set_up=False)
+    assert trim(kernel) == {"stage": "done", "bytes": 0}
     kernel.run(_in_a_thread(gpu_cells.setup() + FRAMEWORK + WORKS + OWN_CONTEXT)).ok()
     assert trim(kernel) == {"stage": "done", "bytes": KEPT}
     assert kernel.run("emptied").ok().text == "['held']"
@@ -165,12 +191,6 @@ def _in_a_thread(code: str) -> str:
         f"import threading\nworker = threading.Thread(target=exec, args=({code!r}, globals()))\n"
         f"worker.start(); worker.join()"
     )
-
-
-def test_without_a_framework_there_is_nothing(shared: SharedGpu) -> None:
-    """Nor in a kernel that has not used the GPU."""
-    assert trim(shared.kernel("plain.ipynb")) == {"stage": "done", "bytes": 0}
-    assert trim(shared.kernel("new.ipynb", set_up=False)) == {"stage": "done", "bytes": 0}
 
 
 def test_without_sharing_it_says_so() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from jupyter_gpushare.kernel.environment import SHIM_DIR
 from jupyter_gpushare.kernel.magics import api
+from tests.support.waits import WAIT_S_MAX
 
 ENDS = pytest.mark.promise(
     "jupyter",
@@ -114,11 +115,11 @@ def test_threads_in_one_turn_leave_their_own_entry(hook: Hook) -> None:
     def work() -> None:
         with shared:
             entered.set()
-            go.wait(600)
+            go.wait(WAIT_S_MAX)
 
     thread = threading.Thread(target=work)
     thread.start()
-    entered.wait(120)
+    assert entered.wait(WAIT_S_MAX)
     with shared:
         pass
     assert hook.told == ["began"]

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu
+from tests.kernel.conftest import SharedGpu, await_printed
+from tests.kernel.test_turn_api import THREAD
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.timeline import overlaps
+from tests.support.waits import wait_until
 
 
 @pytest.fixture
@@ -123,10 +125,9 @@ def test_a_pause_inside_a_cell_lets_the_other_in(
     """A cell that stops using the GPU for idle_ms, and goes on later, does not keep the other."""
     held = alice.submit(
         f"{gpu_cells.spin(5)}\nimport threading\ngo = threading.Event()\n"
-        f"print('up', flush=True)\ngo.wait(600)\n{gpu_cells.spin(5)}"
+        f"print('up', flush=True)\ngo.wait()\n{gpu_cells.spin(5)}"
     )
-    while not alice.text_of(held):
-        assert not alice.done(held)
+    await_printed(alice, held)
     bob.run(gpu_cells.spin(1)).ok()
     assert not alice.done(held)
     subshell = alice.control("create_subshell_request")["subshell_id"]
@@ -155,3 +156,14 @@ def test_overlapping_cells_of_a_kernel_are_one_tenant(
     bob.wait(waiting).ok()
     alice.wait(long).ok()
     assert overlaps(observed.works()) == 0
+
+
+@pytest.mark.promise("`gpushare.turn()` makes code of a thread...")
+def test_the_gpu_stays_until_the_threads_turn_ends(shared: SharedGpu, alice: Kernel) -> None:
+    """Where nobody is idle for long, the GPU stays with the thread's kernel after the cell, and is
+    given back when the turn of the thread ends."""
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
+    alice.run(f"{THREAD}\n{gpu_cells.spin(1)}").ok()
+    assert shared.holders() == ["alice.ipynb"]
+    alice.run("go.set(); thread.join()", silent=True).ok()
+    wait_until(lambda: shared.holders() == [], "the turn is given back")

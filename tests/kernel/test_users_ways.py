@@ -1,4 +1,4 @@
-"""What users bring along: their IPython configuration, scripts that they run in a cell."""
+"""What users bring along: their IPython configuration."""
 
 from __future__ import annotations
 
@@ -48,24 +48,3 @@ def test_the_users_ipython_configuration_is_kept(
     said = kernel.run("from_a_line\nfrom_a_file\nseen").ok().text
     assert said.startswith("12True")
     assert recording.of(kernel.pid) == at_the_start + BEGAN_ENDED
-
-
-@pytest.mark.promise(
-    "jupyter",
-    "Scripts and notebooks that a cell runs with `%run`, silent executions, subshells and several "
-    "cells at once are reported rightly",
-)
-def test_a_script_run_in_a_cell_is_part_of_it(
-    start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
-) -> None:
-    """%run of a script, and of a notebook, whose cells are cells in a cell."""
-    (tmp_path / "script.py").write_text("print('script')")
-    cell = '{"cell_type": "code", "metadata": {}, "outputs": [], "source": ["print(\'cell\')"]}'
-    (tmp_path / "inner.ipynb").write_text(
-        f'{{"cells": [{cell}, {cell}], "metadata": {{}}, "nbformat": 4, "nbformat_minor": 4}}'
-    )
-    kernel = start_kernel(stub_env, cwd=str(tmp_path))
-    assert kernel.run("%run script.py").ok().text == "script\n"
-    assert recording.of(kernel.pid) == BEGAN_ENDED
-    assert kernel.run("%run inner.ipynb").ok().text == "cell\ncell\n"
-    assert recording.of(kernel.pid) == 2 * BEGAN_ENDED

@@ -15,9 +15,22 @@ import pytest
 
 from jupyter_gpushare.kubelet.plugin import Plugin, PluginOptions
 from tests.kubelet.fake_kubelet import FakeKubelet
+from tests.support.waits import WAIT_S_MAX
 
 SEATS = 4
-WAIT_S_MAX = 120.0
+
+
+class Clock:
+    """The plugin's, with which the test lets time pass: half a second each time that it is asked.
+    In larger steps the plugin would take itself for one that did not run."""
+
+    def __init__(self) -> None:
+        self.runs = False
+        self._now_s = 1000.0
+
+    def __call__(self) -> float:
+        self._now_s += 0.5 if self.runs else 0.0
+        return self._now_s
 
 
 class Node:
@@ -37,18 +50,17 @@ class Node:
         return FakeKubelet(self.kubelet_dir, versions=versions, answers_s=answers_s)
 
     def plugin(
-        self, *, unhealthy_after_s: float = 120.0, seats: int = SEATS, metrics_port: int = 0
+        self, *, seats: int = SEATS, metrics_port: int = 0, clock: Clock | None = None
     ) -> RunningPlugin:
         options = PluginOptions(
             seats=seats,
             kubelet_dir=self.kubelet_dir,
             runtime_dir=self.runtime_dir,
             library_dir=self.library_dir,
-            unhealthy_after_s=unhealthy_after_s,
             metrics_port=metrics_port,
             pods_socket=self.pods_socket,
         )
-        return RunningPlugin(options)
+        return RunningPlugin(options, clock)
 
     @contextlib.contextmanager
     def scheduler(self) -> Iterator[None]:
@@ -79,8 +91,9 @@ class Node:
 class RunningPlugin:
     """The plugin in a thread of its own, from `with` to its end."""
 
-    def __init__(self, options: PluginOptions) -> None:
+    def __init__(self, options: PluginOptions, clock: Clock | None) -> None:
         self._options = options
+        self._clock = clock
         self._loop = asyncio.new_event_loop()
         self._made = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -107,7 +120,7 @@ class RunningPlugin:
 
     def _run(self) -> None:
         async def main() -> int:
-            self.plugin = Plugin(self._options)
+            self.plugin = Plugin(self._options, clock=self._clock)
             self._made.set()
             return await self.plugin.run()
 

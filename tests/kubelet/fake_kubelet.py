@@ -20,8 +20,8 @@ from typing import Any
 import grpc
 
 from jupyter_gpushare.kubelet.api import device_plugin_pb2 as api
+from tests.support.waits import WAIT_S_MAX
 
-WAIT_S_MAX = 120.0
 CHECKPOINT = "kubelet_internal_checkpoint"
 
 

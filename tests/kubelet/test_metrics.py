@@ -5,21 +5,19 @@ from __future__ import annotations
 import http.client
 import re
 import socket
-import time
 
 import pytest
 
 from jupyter_gpushare.kubelet.metrics import Figures, rendered
-from tests.kubelet.conftest import SEATS, WAIT_S_MAX, Node
+from tests.kubelet.conftest import SEATS, Node
 from tests.kubelet.test_pods import allocatable, kubelet, listed
 from tests.support.ports import free_port
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 
 def asked(port: int, path: str = "/metrics") -> tuple[int, str]:
     """As soon as somebody listens there."""
-    end_s = time.monotonic() + WAIT_S_MAX
-    while not _listens(port) and time.monotonic() < end_s:
-        time.sleep(0.01)
+    wait_until(lambda: _listens(port), f"somebody to listen at {port}")
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S_MAX)
     connection.request("GET", path)
     answer = connection.getresponse()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
 
 import grpc
 import pytest
@@ -13,15 +12,13 @@ from jupyter_gpushare.kubelet import plugin as plugin_module
 from jupyter_gpushare.kubelet import registration
 from jupyter_gpushare.kubelet.api import device_plugin_pb2 as api
 from jupyter_gpushare.kubelet.api import pod_resources_pb2 as api_of_pods
-from jupyter_gpushare.kubelet.registration import WATCH_S
 from jupyter_gpushare.scheduler.report.found import PluginProblems
-from tests.kubelet.conftest import SEATS, WAIT_S_MAX, Node
+from tests.kubelet.conftest import SEATS, Clock, Node
 from tests.kubelet.fake_kubelet import CHECKPOINT, NotAdmitted
 from tests.kubelet.test_pods import allocatable, kubelet
+from tests.support.waits import wait_until
 
 RESOURCE = "gpushare.jupyter.org/turn"
-AWAY_S = 2.0
-"""Longer than anything takes on a busy machine, and shorter than anybody likes to wait."""
 
 
 @pytest.fixture(autouse=True)
@@ -127,28 +124,33 @@ def test_a_killed_plugin_leaves_its_socket(node: Node) -> None:
 
 
 @pytest.mark.promise("The plugin registers again when the...")
-def test_the_kubelet_forgets_the_plugin(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kubelet_forgets_the_plugin(node: Node) -> None:
     """Its watch ends although it is the same kubelet: the plugin registers once more."""
-    monkeypatch.setattr(registration, "WATCH_S", AWAY_S)
-    with node.kubelet() as kubelet, node.plugin():
+    clock = Clock()
+    with node.kubelet() as kubelet, node.plugin(clock=clock):
         kubelet.wait_for_seats(SEATS)
         kubelet.forget(RESOURCE)
+        kubelet.wait_until(lambda: len(kubelet.seen) >= 2)
+        clock.runs = True
         kubelet.wait_until(lambda: len(kubelet.seen) >= 3)
+        clock.runs = False
         kubelet.wait_for_seats(SEATS)
         assert kubelet.seen[1:3] == ["watch over", f"register {RESOURCE} gpushare.sock"]
 
 
 @pytest.mark.promise("The plugin registers again when the...")
-def test_a_registration_without_effect(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registration_without_effect(node: Node) -> None:
     """The kubelet answers well and never asks for the list: the plugin tries once more."""
-    assert WATCH_S >= 10
-    monkeypatch.setattr(registration, "WATCH_S", 0.2)
+    clock = Clock()
     with node.kubelet() as kubelet:
         kubelet.is_forgetful = True
-        with node.plugin():
+        with node.plugin(clock=clock):
+            kubelet.wait_until(lambda: len(kubelet.seen) >= 1)
+            clock.runs = True
             kubelet.wait_until(lambda: len(kubelet.seen) >= 2)
-            monkeypatch.setattr(registration, "WATCH_S", WATCH_S)  # time to ask on a busy machine
             kubelet.is_forgetful = False
+            kubelet.wait_until(lambda: bool(kubelet.plugins))
+            clock.runs = False
             kubelet.wait_for_seats(SEATS)
 
 
@@ -158,12 +160,15 @@ def test_a_registration_without_effect(node: Node, monkeypatch: pytest.MonkeyPat
     "answer",
 )
 def test_the_scheduler_goes_and_comes(node: Node) -> None:
-    """With a shorter time: pods are admitted until it is over, and as soon as it answers again."""
-    with node.kubelet() as kubelet, node.plugin(unhealthy_after_s=AWAY_S):
+    """Pods are admitted until the time is over, and as soon as it answers again."""
+    clock = Clock()
+    with node.kubelet() as kubelet, node.plugin(clock=clock):
         with node.scheduler():
             kubelet.wait_for_seats(SEATS)
             kubelet.admit()
+        clock.runs = True
         kubelet.wait_for_seats(0)
+        clock.runs = False
         with pytest.raises(NotAdmitted):
             kubelet.admit()
         with node.scheduler():
@@ -174,11 +179,13 @@ def test_the_scheduler_goes_and_comes(node: Node) -> None:
 
 def test_a_scheduler_that_hangs_is_none(node: Node) -> None:
     """It accepts connections and never answers."""
+    clock = Clock()
+    clock.runs = True
     (node.runtime_dir / "tenants").mkdir()
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind(str(node.runtime_dir / "tenants" / "http.sock"))
         hanging.listen(64)
-        with node.kubelet() as kubelet, node.plugin(unhealthy_after_s=AWAY_S):
+        with node.kubelet() as kubelet, node.plugin(clock=clock):
             kubelet.wait_until(lambda: kubelet.told() == ["Unhealthy"] * SEATS)
 
 
@@ -203,8 +210,8 @@ def test_a_kubelet_that_refuses_the_version(node: Node, caplog: pytest.LogCaptur
 
 @pytest.mark.promise("A kubelet that is slow, refuses...")
 def test_a_slow_kubelet(node: Node) -> None:
-    """It answers after a second; the plugin asks it once, and serves meanwhile."""
-    with node.kubelet(answers_s=1.0) as kubelet, node.plugin():
+    """It takes a while to answer; the plugin asks it once, and serves meanwhile."""
+    with node.kubelet(answers_s=0.3) as kubelet, node.plugin():
         kubelet.wait_for_seats(SEATS)
         assert len(kubelet.seen) == 1
 
@@ -218,6 +225,7 @@ def test_a_kubelet_that_never_answers(node: Node, monkeypatch: pytest.MonkeyPatc
         dead.bind(str(path))
         dead.listen(1)
         accepted, _ = dead.accept()
+        monkeypatch.undo()  # the next one may take its time
         with accepted, node.kubelet() as kubelet:
             kubelet.wait_for_seats(SEATS)
 
@@ -277,10 +285,7 @@ def test_the_scheduler_is_told_what_is_wrong_with_pods(
     told = PluginProblems(node.runtime_dir)
 
     def eventually(sentences: int) -> None:
-        until_s = time.monotonic() + WAIT_S_MAX
-        while len(told.now()) != sentences:
-            assert time.monotonic() < until_s, told.now()
-            time.sleep(0.01)
+        wait_until(lambda: len(told.now()) == sentences, f"{sentences} sentences")
 
     with (
         node.plugin(),

@@ -12,8 +12,7 @@ import pytest
 from jupyter_gpushare.cli.main import main
 from jupyter_gpushare.kernel.environment import library_path
 from tests.kubelet.conftest import SEATS, Node
-
-END_S_MAX = 120
+from tests.support.waits import WAIT_S_MAX
 
 
 def command(node: Node, *flags: str) -> list[str]:
@@ -38,7 +37,7 @@ def test_the_process(node: Node) -> None:
         assert kept.read_bytes() == library_path({}).read_bytes()
         assert kept.stat().st_mode & 0o777 == 0o755
         plugin.send_signal(signal.SIGTERM)
-        _, log = plugin.communicate(timeout=END_S_MAX)
+        _, log = plugin.communicate(timeout=WAIT_S_MAX)
         assert plugin.returncode == 0, log
         assert "The kubelet has taken the seats of this node." in log
         assert "Traceback" not in log
@@ -54,7 +53,7 @@ def test_a_new_library_takes_the_place_of_the_old_one(node: Node) -> None:
         plugin = subprocess.Popen(command(node, "--seats=1"), stderr=subprocess.DEVNULL)
         kubelet.wait_for_seats(1)
         plugin.terminate()
-        plugin.wait(END_S_MAX)
+        plugin.wait(WAIT_S_MAX)
         assert mapped.read() == b"old"
     assert kept.read_bytes() == library_path({}).read_bytes()
     assert [each.name for each in node.library_dir.iterdir()] == ["libgpushare.so"]

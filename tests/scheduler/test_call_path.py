@@ -19,7 +19,7 @@ from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
 from jupyter_gpushare.scheduler.service.live_settings import LiveSettings
 from tests.support.hook_client import DEVICE, GIB, ScriptedClient, memory_reported
 from tests.support.paths import ROOT
-from tests.support.waits import HANG_S, LOOK_EVERY_S
+from tests.support.waits import LOOK_EVERY_S, WAIT_S_MAX
 
 FILES_MAX = 14
 """Four of them carry the turn; the others are the core's, which decides."""
@@ -104,7 +104,7 @@ async def granted_turn(directory: Path, begin: Beginning) -> Trace:
 
 
 def traced(directory: Path, begin: Beginning) -> list[str]:
-    return list(asyncio.run(asyncio.wait_for(granted_turn(directory, begin), HANG_S)).files)
+    return list(asyncio.run(asyncio.wait_for(granted_turn(directory, begin), WAIT_S_MAX)).files)
 
 
 def told_way() -> list[str]:

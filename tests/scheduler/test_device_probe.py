@@ -15,7 +15,7 @@ from jupyter_gpushare.scheduler.devices import probe as device_probe
 from jupyter_gpushare.scheduler.devices.nvml import DeviceReading, NvmlMissing
 from jupyter_gpushare.scheduler.devices.probe import DeviceProbe
 from jupyter_gpushare.scheduler.devices.visible import EVERYTHING, DeviceName, asked_for, visible
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 
 def reading(number: int, used: int = 0) -> DeviceReading:
@@ -35,7 +35,7 @@ class ScriptedNvml:
 
     def read(self) -> list[DeviceReading]:
         self.asked += 1
-        self.may_answer.wait(HANG_S)
+        self.may_answer.wait(WAIT_S_MAX)
         now = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
         if isinstance(now, Exception):
             raise now
@@ -62,7 +62,7 @@ class Inbox:
                 if wanted(event):
                     return event
             self._news.clear()
-            await asyncio.wait_for(self._news.wait(), HANG_S)
+            await asyncio.wait_for(self._news.wait(), WAIT_S_MAX)
 
 
 def probe_of(

@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import GIB, MIB, SimulatedMachine
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 FAST = "--GPUShareScheduler.probe_period_s=0.1"
 USE_CUDA = """
@@ -52,7 +52,7 @@ def cuda_process(machine: SimulatedMachine, bytes_wanted: int, **extra: str) -> 
         yield
     finally:
         process.stdin.close()
-        process.wait(HANG_S)
+        process.wait(WAIT_S_MAX)
         process.stdout.close()
 
 
@@ -135,7 +135,7 @@ def test_a_device_that_disappears(runtime: Path, tmp_path: Path) -> None:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=True,
-                timeout=HANG_S,
+                timeout=WAIT_S_MAX,
             )
             waiter.expect(TurnGranted)
             scheduler.eventually(lambda s: [d["lost"] for d in s["devices"]] == [True, False])

@@ -20,7 +20,7 @@ from jupyter_gpushare.scheduler.service.frozen import (
     time_used_if_stopped,
 )
 from tests.support.scheduler_process import SchedulerUnderTest
-from tests.support.waits import await_in_loop, await_that
+from tests.support.waits import until, wait_until
 
 PROC = Path("/proc")
 
@@ -146,11 +146,11 @@ def test_nobody_is_looked_at_while_nobody_waits(machine: Machine) -> None:
         assert watch._timer is None
         waits = True
         watch.wake()
-        await await_in_loop(lambda: machine.said == [(1, True)], "it is told")
+        await until(lambda: machine.said == [(1, True)], "it is told")
         waits = False
         machine.process(1, "S")
-        await await_in_loop(lambda: machine.said == [(1, True), (1, False)], "it goes on")
-        await await_in_loop(lambda: watch._timer is None, "no look is due")
+        await until(lambda: machine.said == [(1, True), (1, False)], "it goes on")
+        await until(lambda: watch._timer is None, "no look is due")
 
     asyncio.run(story())
 
@@ -169,9 +169,9 @@ def test_a_real_process_that_is_stopped(sleeper: subprocess.Popen[bytes]) -> Non
     """As this machine's kernel tells it."""
     assert time_used_if_stopped(PROC, sleeper.pid) is None
     sleeper.send_signal(signal.SIGSTOP)
-    await_that(lambda: time_used_if_stopped(PROC, sleeper.pid) is not None, "it is stopped")
+    wait_until(lambda: time_used_if_stopped(PROC, sleeper.pid) is not None, "it is stopped")
     sleeper.send_signal(signal.SIGCONT)
-    await_that(lambda: time_used_if_stopped(PROC, sleeper.pid) is None, "it goes on")
+    wait_until(lambda: time_used_if_stopped(PROC, sleeper.pid) is None, "it goes on")
 
 
 WAITER = """

@@ -24,19 +24,19 @@ from tests.support.hook_client import ScriptedClient
 from tests.support.other_user import OTHER_UID, as_other_user, as_root_only, let_others_in
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import SimulatedMachine
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 
 class Connection(http.client.HTTPConnection):
     """Raw HTTP over the socket, for requests that our own client would not send."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=HANG_S)
+        super().__init__("localhost", timeout=WAIT_S_MAX)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(HANG_S)
+        self.sock.settimeout(WAIT_S_MAX)
         self.sock.connect(str(self._path))
 
 

@@ -14,7 +14,7 @@ from jupyter_gpushare.scheduler.http import event_stream
 from jupyter_gpushare.scheduler.http.event_stream import Follower, Followers
 from jupyter_gpushare.scheduler.service.cut import Cut
 from tests.support.scheduler_process import SchedulerUnderTest
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 
 def names(status: dict[str, Any]) -> list[str]:
@@ -93,7 +93,7 @@ class Scene:
     async def until(self, number: int) -> None:
         while not any(s and s["number"] == number for _, s in self.sent):
             self.arrived.clear()
-            await asyncio.wait_for(self.arrived.wait(), HANG_S)
+            await asyncio.wait_for(self.arrived.wait(), WAIT_S_MAX)
 
 
 @pytest.mark.promise("The event stream tells each follower...")
@@ -124,7 +124,7 @@ def test_a_quiet_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
         task = asyncio.ensure_future(scene.followers.serve(scene.follower, 0))
         await scene.until(0)
         scene.arrived.clear()
-        await asyncio.wait_for(scene.arrived.wait(), HANG_S)
+        await asyncio.wait_for(scene.arrived.wait(), WAIT_S_MAX)
         scene.followers.end()
         await task
 

@@ -23,7 +23,7 @@ from jupyter_gpushare.scheduler.identity.peer import Peer
 from jupyter_gpushare.scheduler.identity.registrants import RegistrantWatch
 from jupyter_gpushare.scheduler.service.looks import Looks
 from tests.scheduler.test_other_users import Office
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 
 class SlowHub:
@@ -62,7 +62,7 @@ def with_api(
             sock.listen()
             sock.setblocking(False)
             api.start(sock)
-            await asyncio.wait_for(story(path, hub), HANG_S)
+            await asyncio.wait_for(story(path, hub), WAIT_S_MAX)
             await api.stop()
 
     asyncio.run(run())

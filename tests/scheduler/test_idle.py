@@ -18,7 +18,7 @@ from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
 from jupyter_gpushare.scheduler.service.live_settings import LiveSettings
 from tests.support.hook_client import ScriptedClient
 from tests.support.scheduler_process import END_S_MAX, SchedulerUnderTest, running_scheduler
-from tests.support.waits import HANG_S, await_in_loop
+from tests.support.waits import WAIT_S_MAX, until
 
 KERNELS = 20
 QUIET_S = 2.5
@@ -93,7 +93,7 @@ def play(runtime: Path, story: Story) -> None:
             process.end("the test is over")
             await running
 
-    asyncio.run(asyncio.wait_for(played(), HANG_S))
+    asyncio.run(asyncio.wait_for(played(), WAIT_S_MAX))
 
 
 def test_who_follows_its_events_keeps_it_from_ending(runtime: Path) -> None:
@@ -103,7 +103,7 @@ def test_who_follows_its_events_keeps_it_from_ending(runtime: Path) -> None:
         with await asyncio.to_thread(client.follow) as stream:
             await asyncio.to_thread(next, iter(stream))
             assert process._idle_timer is None
-        await await_in_loop(lambda: process._idle_timer, "nobody follows any more")
+        await until(lambda: process._idle_timer, "nobody follows any more")
 
     play(runtime, story)
 

@@ -12,7 +12,7 @@ from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.scheduler.service.cut import Plain
 from jupyter_gpushare.scheduler.service.looks import WORK_S, Look, Looks
 from tests.core.desk import Desk
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 
 class Scene:
@@ -37,7 +37,7 @@ class Scene:
 
 
 def play(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), HANG_S))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(), WAIT_S_MAX))  # type: ignore[arg-type]
 
 
 def test_an_answer_is_never_older_than_its_question() -> None:

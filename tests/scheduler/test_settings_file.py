@@ -23,7 +23,7 @@ from tests.support.scheduler_process import (
     SchedulerUnderTest,
     running_scheduler,
 )
-from tests.support.waits import await_that
+from tests.support.waits import wait_until
 
 FILE = Path("settings.toml")
 
@@ -220,7 +220,7 @@ def test_a_running_scheduler_follows_its_file(runtime: Path, tmp_path: Path) -> 
         scheduler.eventually(lambda s: s["settings"]["overdue_s"] == 30)
         assert values_of(scheduler, "quantum_s") == (3.0, "set", ["file", "start", "default"])
         written(tmp_path / "s.toml", "quantum_s = -1\noverdue_s = 50\n")
-        await_that(
+        wait_until(
             lambda: scheduler.client.explain_settings()["file"]["refused"], "the file is refused"
         )
         assert "quantum_s is -1.0" in scheduler.client.explain_settings()["file"]["refused"]

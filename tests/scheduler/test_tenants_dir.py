@@ -28,7 +28,7 @@ from tests.support.scheduler_process import (
     environment,
     running_scheduler,
 )
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 SCOPES = {"ann": ["custom:gpushare:use"], "desk": ["custom:gpushare:admin"]}
 ADMIN_VERBS: tuple[tuple[str, str, dict[str, str]], ...] = (
@@ -159,7 +159,7 @@ def test_root_of_a_container(shared: SchedulerUnderTest, tmp_path: Path) -> None
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=HANG_S,
+        timeout=WAIT_S_MAX,
     )
     assert done.returncode == 0, done.stderr
     uid, keys, files, answers, planted = json.loads(done.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from pytest_jupyter.jupyter_server import *  # noqa: F403 - its fixtures
+from pytest_jupyter.jupyter_server import jp_fetch as plain_fetch
 
 from jupyter_gpushare.kernel.provisioner import GPUShareMixin
 from tests.server.browser import Browser
 from tests.support.fake_library import fake_library
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.waits import WAIT_S_MAX
 
-__all__ = ["fake_library"]
+__all__ = ["fake_library", "plain_fetch"]
 
 
 @pytest.fixture
@@ -57,6 +60,12 @@ def extension(runtime: Path, jp_serverapp: Any) -> Any:
     """The extension of the test's server."""
     (app,) = jp_serverapp.extension_manager.extension_apps["jupyter_gpushare"]
     return app
+
+
+@pytest.fixture
+def jp_fetch(plain_fetch: Any) -> Any:
+    """Pytest-jupyter's waits 20 s for an answer."""
+    return functools.partial(plain_fetch, request_timeout=WAIT_S_MAX, connect_timeout=WAIT_S_MAX)
 
 
 @pytest.fixture

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.scheduler_process import LOOK_EVERY_S, environment
+from tests.support.waits import WAIT_S_MAX
 
 TOKEN = "the-tests-own"
-ANSWER_S_MAX = 120.0
-START_S_MAX = 180.0
-END_S_MAX = 120.0
 _OTHERS = ("jupyter_lsp", "jupyter_server_terminals", "jupyterlab", "notebook", "notebook_shim")
 """Extensions that take longer to load than all the rest of a server."""
 _EXTENSIONS = {"jupyter_gpushare": True, **dict.fromkeys(_OTHERS, False)}
@@ -28,12 +26,12 @@ _CONFIG = {"ServerApp": {"jpserver_extensions": _EXTENSIONS}}
 
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=ANSWER_S_MAX)
+        super().__init__("localhost", timeout=WAIT_S_MAX)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(ANSWER_S_MAX)
+        self.sock.settimeout(WAIT_S_MAX)
         self.sock.connect(str(self._path))
 
 
@@ -97,7 +95,7 @@ class JupyterServer:
 
     def await_state(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The state once the server answers and it is as it should be."""
-        until_s = time.monotonic() + START_S_MAX
+        until_s = time.monotonic() + WAIT_S_MAX
         while True:
             assert self.process.poll() is None, self.log
             assert time.monotonic() < until_s, self.log
@@ -112,7 +110,7 @@ class JupyterServer:
 
     def await_port(self, port: int) -> None:
         """Until it answers there."""
-        until_s = time.monotonic() + START_S_MAX
+        until_s = time.monotonic() + WAIT_S_MAX
         while True:
             assert self.process.poll() is None, self.log
             assert time.monotonic() < until_s, self.log
@@ -130,12 +128,12 @@ class JupyterServer:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(END_S_MAX)
+        self.process.wait(WAIT_S_MAX)
 
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.terminate()
-        return self.process.wait(END_S_MAX)
+        return self.process.wait(WAIT_S_MAX)
 
 
 def _at_port(port: int) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpushare.protocol.messages import RequestWithdrawn, TurnRequested, WaitCancelled
 from tests.kernel.test_interrupts import LONG, ONE_LINE, c_program
 from tests.server.test_kernels import (
-    START_S_MAX,
+    PROCESS,
     Start,
     process_of,
     start,
@@ -24,6 +24,7 @@ from tests.support.hook_client import ScriptedClient
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import WAIT_S_MAX
 
 __all__ = ["c_program", "start"]
 
@@ -68,7 +69,7 @@ async def test_every_interrupt_cancels_what_waits(
     scheduler: SchedulerUnderTest,
 ) -> None:
     """Each way cancels the wait once; the place in the queue is free, and can be taken anew."""
-    write_kernelspec(jp_data_dir, mode, argv=ARGV, interrupt_mode=mode)
+    write_kernelspec(jp_data_dir, mode, argv=PROCESS, interrupt_mode=mode)
     kernel_id = await start("waits.ipynb", mode)
     with scheduler.joined("other") as other:
         other.take_turn()
@@ -77,7 +78,7 @@ async def test_every_interrupt_cancels_what_waits(
                 mine.send(TurnRequested(request_id=number, cause="cuLaunchKernel"))
                 scheduler.eventually(lambda s: s["devices"][0]["queue"])
                 await interrupt(kernel_id)
-                await within(lambda: cancellations(mine) >= number)  # noqa: B023
+                await within(lambda: cancellations(mine) >= number, way)  # noqa: B023
                 mine.send(RequestWithdrawn(request_id=number))
                 scheduler.eventually(lambda s: not s["devices"][0]["queue"])
                 assert cancellations(mine) == number, way
@@ -92,7 +93,7 @@ async def test_an_interrupt_of_an_unshared_kernel_is_told_to_nobody(
 ) -> None:
     """A kernel of another provisioner is interrupted as ever."""
     named = {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}
-    write_kernelspec(jp_data_dir, "own", argv=ARGV, metadata=named, interrupt_mode="message")
+    write_kernelspec(jp_data_dir, "own", argv=PROCESS, metadata=named, interrupt_mode="message")
     kernel_id = await start("work.ipynb", "own")
     for interrupt in ways.values():
         await interrupt(kernel_id)
@@ -100,6 +101,7 @@ async def test_an_interrupt_of_an_unshared_kernel_is_told_to_nobody(
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.full
 @pytest.mark.promise("A cell that is interrupted while it waits shows...")
 async def test_a_message_ends_a_wait_that_holds_the_lock(
     start: Start,
@@ -121,20 +123,20 @@ async def test_a_message_ends_a_wait_that_holds_the_lock(
     for kernel_id in ids:
         client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
         client.start_channels()
-        await client.wait_for_ready(timeout=START_S_MAX)
-        await client.execute_interactive(gpu_cells.setup(), timeout=START_S_MAX)
+        await client.wait_for_ready(timeout=WAIT_S_MAX)
+        await client.execute_interactive(gpu_cells.setup(), timeout=WAIT_S_MAX)
         clients.append(client)
     holder, waiter = clients
-    await waiter.execute_interactive(c_program, timeout=START_S_MAX)
+    await waiter.execute_interactive(c_program, timeout=WAIT_S_MAX)
     holder.execute(LONG)
-    await within(lambda: scheduler.status()["devices"][0]["holders"])
+    await within(lambda: scheduler.status()["devices"][0]["holders"], "a holder")
     waiter.execute("launch(spin, 1000, 1)")
-    await within(lambda: scheduler.status()["devices"][0]["queue"])
+    await within(lambda: scheduler.status()["devices"][0]["queue"], "a queue")
     await ways["REST"](ids[1])
-    reply = (await waiter.get_shell_msg(timeout=START_S_MAX))["content"]
+    reply = (await waiter.get_shell_msg(timeout=WAIT_S_MAX))["content"]
     assert (reply["ename"], reply["traceback"]) == ("KeyboardInterrupt", ONE_LINE)
-    await within(lambda: not scheduler.status()["devices"][0]["queue"])
+    await within(lambda: not scheduler.status()["devices"][0]["queue"], "an empty queue")
     await ways["REST"](ids[0])
-    await holder.get_shell_msg(timeout=START_S_MAX)
+    await holder.get_shell_msg(timeout=WAIT_S_MAX)
     for client in clients:
         client.stop_channels()

@@ -26,9 +26,10 @@ from tests.server.browser import Browser
 from tests.support import gpu_cells
 from tests.support.hook_client import ScriptedClient
 from tests.support.scheduler_process import LOOK_EVERY_S, SchedulerUnderTest
+from tests.support.waits import WAIT_S_MAX
 
+PROCESS = ["sh", "-c", "trap '' INT; exec sleep 3600"]
 OTHER_LANGUAGE = Path(__file__).with_name("other_language_kernel.py")
-START_S_MAX = 180.0
 
 Start = Callable[..., Awaitable[str]]
 
@@ -57,7 +58,18 @@ def start(
         return str(json.loads(answer.body)["kernel"]["id"])
 
     yield start_kernel
-    jp_asyncio_loop.run_until_complete(jp_serverapp.kernel_manager.shutdown_all())
+    jp_asyncio_loop.run_until_complete(jp_serverapp.kernel_manager.shutdown_all(now=True))
+
+
+@pytest.fixture
+def process(start: Start, jp_data_dir: Path) -> Start:
+    """Starts a kernel that is a process and nothing more, for tests that need no cells of it."""
+    write_kernelspec(jp_data_dir, "process", argv=PROCESS)
+
+    async def start_process(path: str = "work.ipynb") -> str:
+        return await start(path, "process")
+
+    return start_process
 
 
 def write_kernelspec(jp_data_dir: Path, name: str, **spec: Any) -> None:
@@ -115,10 +127,14 @@ async def test_a_kernel_is_a_tenant(
 
 @pytest.mark.promise("Browsers hear of each change at once...")
 async def test_a_turn_is_released_from_the_panel(
-    start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any, scheduler: SchedulerUnderTest
+    process: Start,
+    browser: Browser,
+    jp_serverapp: Any,
+    jp_fetch: Any,
+    scheduler: SchedulerUnderTest,
 ) -> None:
     """Who waits gets the device, and the browser sees it change hands."""
-    kernel_id = await start()
+    kernel_id = await process()
     with process_of(jp_serverapp, kernel_id, scheduler) as mine, scheduler.joined("other") as other:
         turn = mine.take_turn()
         other.ask()
@@ -138,11 +154,15 @@ async def test_a_turn_is_released_from_the_panel(
 
 @pytest.mark.promise("server", "The panel keeps a turn by hand, ends that, and frees GPU memory")
 async def test_a_turn_is_kept_and_evicted_from_the_panel(
-    start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any, scheduler: SchedulerUnderTest
+    process: Start,
+    browser: Browser,
+    jp_serverapp: Any,
+    jp_fetch: Any,
+    scheduler: SchedulerUnderTest,
 ) -> None:
     """The state says for how long it is kept; a time of 0 ends it; an evicted kernel is asked for
     its turn. A time that is none is refused in the scheduler's own sentence."""
-    kernel_id = await start()
+    kernel_id = await process()
     with process_of(jp_serverapp, kernel_id, scheduler) as mine:
         mine.take_turn()
         await browser.until(lambda s: s["kernels"][0]["state"] == "holds")
@@ -161,10 +181,10 @@ async def test_a_turn_is_kept_and_evicted_from_the_panel(
     "server", "A kernel that ends while something is asked for it gives a sentence"
 )
 async def test_a_kernel_that_has_just_ended(
-    start: Start, extension: Any, jp_fetch: Any, monkeypatch: pytest.MonkeyPatch
+    process: Start, extension: Any, jp_fetch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scheduler knows its tenant no more: the answer says so, and asks for nothing."""
-    kernel_id = await start()
+    kernel_id = await process()
     tenant_id = extension.relay._kernels.tenant_id(kernel_id)
     await extension.relay._client.remove_tenant(tenant_id)
     answer = await act(jp_fetch, kernel_id, "evict")
@@ -199,10 +219,10 @@ async def test_the_browser_hears_of_changes_soon(
 
 
 async def test_a_kernel_that_waits_is_shown_with_its_place(
-    start: Start, browser: Browser, jp_serverapp: Any, scheduler: SchedulerUnderTest
+    process: Start, browser: Browser, jp_serverapp: Any, scheduler: SchedulerUnderTest
 ) -> None:
     """Position and reason; the queue's entry is marked as mine."""
-    kernel_id = await start()
+    kernel_id = await process()
     with scheduler.joined("other") as other:
         other.take_turn()
         with process_of(jp_serverapp, kernel_id, scheduler) as mine:
@@ -219,10 +239,10 @@ async def test_a_kernel_that_waits_is_shown_with_its_place(
     "prolonged",
 )
 async def test_a_turn_that_is_kept_by_hand_is_told(
-    start: Start, browser: Browser, jp_serverapp: Any, scheduler: SchedulerUnderTest
+    process: Start, browser: Browser, jp_serverapp: Any, scheduler: SchedulerUnderTest
 ) -> None:
     """Holder and kernel tell for how much longer; once more time is asked for, that is told too."""
-    kernel_id = await start()
+    kernel_id = await process()
     with process_of(jp_serverapp, kernel_id, scheduler) as mine:
         mine.take_turn()
         for hold_s in (300, 600):
@@ -243,8 +263,7 @@ async def test_a_kernel_of_another_provisioner_says_why_it_is_not_shared(
 ) -> None:
     """A kernelspec that names a provisioner keeps it, and the panel tells the user."""
     named = {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    write_kernelspec(jp_data_dir, "own", argv=argv, metadata=named)
+    write_kernelspec(jp_data_dir, "own", argv=PROCESS, metadata=named)
     kernel_id = await start("work.ipynb", "own")
     state = await browser.until(lambda s: s["kernels"])
     assert state["kernels"][0]["state"] == "unshared"
@@ -267,11 +286,11 @@ async def test_cells_of_other_languages_give_their_turn_back(
     kernel_id = await start("other.ipynb", "other")
     client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
     client.start_channels()
-    await client.wait_for_ready(timeout=START_S_MAX)
+    await client.wait_for_ready(timeout=WAIT_S_MAX)
     with process_of(jp_serverapp, kernel_id, scheduler) as mine, scheduler.joined("other") as other:
         done = tmp_path / "done"
         cell = client.execute(str(done))
-        while (message := await client.get_iopub_msg(timeout=START_S_MAX))["parent_header"].get(
+        while (message := await client.get_iopub_msg(timeout=WAIT_S_MAX))["parent_header"].get(
             "msg_id"
         ) != cell or message["msg_type"] != "execute_input":
             pass
@@ -280,8 +299,10 @@ async def test_cells_of_other_languages_give_their_turn_back(
         scheduler.eventually(lambda s: s["devices"][0]["queue"])
         assert not mine.heard(TurnRecalled)
         done.touch()
-        await client.get_shell_msg(timeout=START_S_MAX)
-        recall = await within(lambda: mine.heard(TurnRecalled, within_s=0.01) and mine.received)
+        await client.get_shell_msg(timeout=WAIT_S_MAX)
+        recall = await within(
+            lambda: mine.heard(TurnRecalled, within_s=0.01) and mine.received, "a recall"
+        )
         (cause,) = [m.cause for m in recall if isinstance(m, TurnRecalled)]
         assert cause == "others wait, and the cell has ended"
     client.stop_channels()
@@ -299,7 +320,7 @@ async def test_the_cells_of_a_kernel_that_waits_are_told(
     kernel_id = await start()
     client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
     client.start_channels()
-    await client.wait_for_ready(timeout=START_S_MAX)
+    await client.wait_for_ready(timeout=WAIT_S_MAX)
     with scheduler.joined("other") as other:
         other.take_turn()
         with process_of(jp_serverapp, kernel_id, scheduler) as mine:
@@ -312,12 +333,12 @@ async def test_the_cells_of_a_kernel_that_waits_are_told(
     client.stop_channels()
 
 
-async def within(holds: Callable[[], Any]) -> Any:
+async def within(holds: Callable[[], Any], what: str) -> Any:
     """Ask again and again, and let the server work meanwhile."""
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + START_S_MAX
+    until_s = loop.time() + WAIT_S_MAX
     while not (found := holds()):
-        assert loop.time() < until_s, "it never came true"
+        assert loop.time() < until_s, f"waited in vain for {what}"
         await asyncio.sleep(LOOK_EVERY_S)
     return found
 

@@ -15,9 +15,9 @@ from jupyter_gpushare.client import HTTP_SOCKET, SchedulerClient
 from jupyter_gpushare.server.relay import Relay
 from jupyter_gpushare.server.scheduler_client import LinkState, SchedulerLink
 from jupyter_gpushare.server.state import ServerKernel
+from tests.support.waits import WAIT_S_MAX
 
 ATTEMPTS = 3
-END_S_MAX = 120.0
 
 
 def states_of(directory: Path, start: Callable[[], str | None]) -> list[LinkState]:
@@ -38,7 +38,7 @@ def states_of(directory: Path, start: Callable[[], str | None]) -> list[LinkStat
         client = SchedulerClient(directory / HTTP_SOCKET)
         link = SchedulerLink(client, start=counted, on_change=states.append)
         link.begin()
-        await asyncio.wait_for(tried.wait(), END_S_MAX)
+        await asyncio.wait_for(tried.wait(), WAIT_S_MAX)
         link.end()
 
     asyncio.run(follow())

@@ -16,6 +16,7 @@ from jupyter_gpushare.server.handlers import HANDLERS, status_of
 from jupyter_gpushare.server.relay import NotAbleTo, NotHere, NotShared
 from tests.server.browser import Browser
 from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.waits import WAIT_S_MAX
 
 KERNEL_ID = "12345678-1234-1234-1234-123456789abc"
 PATHS = {
@@ -64,51 +65,49 @@ async def refused(jp_fetch: Any, verb: str, path: str, **options: Any) -> HTTPCl
 
 
 @pytest.mark.promise("Each verb of each route authenticates...")
-@pytest.mark.parametrize(("verb", "path"), PATHS.values())
-async def test_strangers_are_kept_out(
-    extension: Any, jp_serverapp: Any, jp_fetch: Any, verb: str, path: str
-) -> None:
+async def test_strangers_are_kept_out(extension: Any, jp_serverapp: Any, jp_fetch: Any) -> None:
     """Without a token, each verb of each route is forbidden: by the route itself, also where the
     server would let strangers in and where no XSRF check comes before it."""
     jp_serverapp.web_app.settings["allow_unauthenticated_access"] = True
     jp_serverapp.web_app.settings["disable_check_xsrf"] = True
-    error = await refused(jp_fetch, verb, path, headers={"Authorization": "token wrong"})
-    assert error.code == 403
+    for verb, path in PATHS.values():
+        error = await refused(jp_fetch, verb, path, headers={"Authorization": "token wrong"})
+        assert error.code == 403, path
 
 
 @pytest.mark.promise("Each verb of each route authenticates...")
-@pytest.mark.parametrize(("verb", "path"), PATHS.values())
 async def test_users_need_to_be_authorised(
-    extension: Any, jp_serverapp: Any, jp_fetch: Any, verb: str, path: str
+    extension: Any, jp_serverapp: Any, jp_fetch: Any
 ) -> None:
     """Who is logged in and may not use the resource `gpushare` is refused, too."""
     jp_serverapp.web_app.settings["authorizer"] = Nobody(parent=jp_serverapp)
-    assert (await refused(jp_fetch, verb, path)).code == 403
+    for verb, path in PATHS.values():
+        assert (await refused(jp_fetch, verb, path)).code == 403, path
 
 
-@pytest.mark.parametrize(
-    ("action", "body"),
-    [("release", b""), ("hold", b'{"hold_s": 60}'), ("evict", b""), ("trim", b"")],
-)
-async def test_acting_on_a_kernel_that_is_not_here(
-    extension: Any, jp_fetch: Any, action: str, body: bytes
-) -> None:
+async def test_acting_on_a_kernel_that_is_not_here(extension: Any, jp_fetch: Any) -> None:
     """It is not found, in one sentence and what to do."""
-    path = f"gpushare/api/kernels/{KERNEL_ID}/{action}"
-    error = await refused(jp_fetch, "POST", path, body=body)
-    assert error.code == 404
-    assert error.response is not None
-    assert "has no kernel" in json.loads(error.response.body)["message"]
+    for action, body in (
+        ("release", b""),
+        ("hold", b'{"hold_s": 60}'),
+        ("evict", b""),
+        ("trim", b""),
+    ):
+        path = f"gpushare/api/kernels/{KERNEL_ID}/{action}"
+        error = await refused(jp_fetch, "POST", path, body=body)
+        assert error.code == 404, action
+        assert error.response is not None
+        assert "has no kernel" in json.loads(error.response.body)["message"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"hold_s": true}', b'{"hold_s": "1m"}'])
-async def test_a_hold_without_a_time(extension: Any, jp_fetch: Any, body: bytes) -> None:
+async def test_a_hold_without_a_time(extension: Any, jp_fetch: Any) -> None:
     """It is the browser's mistake, in one sentence and what to do."""
     path = f"gpushare/api/kernels/{KERNEL_ID}/hold"
-    error = await refused(jp_fetch, "POST", path, body=body)
-    assert error.code == 400
-    assert error.response is not None
-    assert json.loads(error.response.body)["message"].startswith("`hold_s` is not a time.")
+    for body in (b"", b"[]", b"{}", b'{"hold_s": true}', b'{"hold_s": "1m"}'):
+        error = await refused(jp_fetch, "POST", path, body=body)
+        assert error.code == 400, body
+        assert error.response is not None
+        assert json.loads(error.response.body)["message"].startswith("`hold_s` is not a time.")
 
 
 @pytest.fixture
@@ -150,12 +149,14 @@ def test_whose_fault_an_error_is(error: Exception, status: int) -> None:
 
 
 async def test_a_state_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
-    """The state is answered all the same, and says what is wrong and what to do."""
-    await extension.link.decided(120)
+    """The state is answered all the same, and says what is wrong and what to do; the timeline is
+    empty."""
+    await extension.link.decided(WAIT_S_MAX)
     answer = json.loads((await jp_fetch("gpushare", "api", "state")).body)
     assert (answer["version"], answer["scheduler"], answer["user"]) == (1, "down", "alice")
     assert "Start one with" in answer["message"]
     assert (answer["devices"], answer["kernels"]) == ([], [])
+    assert (await timeline(jp_fetch))["devices"] == []
 
 
 async def test_the_state_has_holder_and_queue(
@@ -193,12 +194,6 @@ async def test_the_timeline_has_turns(
     assert answer["version"] == 1
     assert [turn["end_s"] for turn in device["turns"]] == [None]
     assert [(each["name"], each["own"]) for each in answer["tenants"]] == [("first", True)]
-
-
-async def test_the_timeline_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
-    """It is empty: the state says what is wrong."""
-    await extension.link.decided(120)
-    assert (await timeline(jp_fetch))["devices"] == []
 
 
 async def test_the_timeline_of_an_older_scheduler(

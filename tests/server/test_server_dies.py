@@ -13,8 +13,8 @@ from tests.support import gpu_cells
 from tests.support.kernels import kernel_env
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import WAIT_S_MAX
 
-START_S_MAX = 180.0
 LONG_MS = 600_000
 
 
@@ -56,7 +56,7 @@ def test_its_kernels_turn_and_place_are_free(
     )
     client.load_connection_file()
     client.start_channels(hb=False)  # a busy machine may miss a beat of a kernel that lives
-    client.wait_for_ready(timeout=START_S_MAX)
+    client.wait_for_ready(timeout=WAIT_S_MAX)
     client.execute(gpu_cells.setup())
     client.execute(gpu_cells.spin(LONG_MS))
     (holder,) = scheduler.eventually(lambda s: [d for d in s["devices"] if d["holders"]])["tenants"]

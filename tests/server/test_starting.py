@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import HTTP_SOCKET, SchedulerClient
+from jupyter_gpushare.server import starter
 from jupyter_gpushare.server.app import GPUShareExtension
 from jupyter_gpushare.server.starter import start_scheduler
 from tests.server.server_process import JupyterServer, schedulers_of
 from tests.support.other_user import OTHER_UID, as_root_only
 from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 SERVERS = 10
-END_S_MAX = 120.0
 
 
 @pytest.fixture
@@ -29,6 +29,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A runtime directory whose scheduler, whoever started it, ends with the test."""
     directory = tmp_path / "run"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(starter, "START_S_MAX", WAIT_S_MAX)
     yield directory
     for pid in schedulers_of(directory):
         os.kill(pid, signal.SIGTERM)
@@ -43,11 +44,14 @@ def servers(runtime: Path, tmp_path: Path) -> Iterator[list[JupyterServer]]:
         server.kill()
 
 
-def await_no_scheduler(directory: Path) -> None:
-    until_s = time.monotonic() + END_S_MAX
-    while schedulers_of(directory):
-        assert time.monotonic() < until_s, "the scheduler has not ended"
-        time.sleep(0.05)
+def await_schedulers(directory: Path, count: int) -> list[int]:
+    """Until so many serve the directory: those that find it served end at once."""
+
+    def found() -> list[list[int]]:
+        pids = schedulers_of(directory)
+        return [pids] if len(pids) == count else []
+
+    return wait_until(found, f"{count} schedulers to serve {directory}")[0]
 
 
 @pytest.mark.promise(
@@ -66,9 +70,11 @@ def test_ten_servers_at_once_start_one_scheduler(
     for server in servers:
         server.await_scheduler()
         assert "Traceback" not in server.log
-    assert len(schedulers_of(runtime)) == 1
+    await_schedulers(runtime, 1)
 
 
+@pytest.mark.promise("server", "A killed scheduler is replaced, and its stale socket too")
+@pytest.mark.promise("A stale socket of a killed...")
 @pytest.mark.promise(
     "server",
     "A started scheduler survives its server and the Ctrl-C there, and ends when nobody uses it",
@@ -76,36 +82,25 @@ def test_ten_servers_at_once_start_one_scheduler(
 def test_a_scheduler_outlives_its_server(
     runtime: Path, tmp_path: Path, servers: list[JupyterServer]
 ) -> None:
-    """A Ctrl-C at the server's terminal ends the server alone; the next one finds the scheduler."""
+    """A Ctrl-C at the server's terminal ends the server alone; the next one finds the scheduler. It
+    starts another one where that is killed, without being asked by anybody."""
     env = {"GPUSHARE_RUNTIME_DIR": str(runtime)}
     first = JupyterServer(tmp_path / "first", env)
     servers.append(first)
     first.await_scheduler()
-    (pid,) = schedulers_of(runtime)
+    (pid,) = await_schedulers(runtime, 1)
     assert os.getsid(pid) == pid
     first.interrupt()
-    first.process.wait(END_S_MAX)
+    first.process.wait(WAIT_S_MAX)
     second = JupyterServer(tmp_path / "second", env)
     servers.append(second)
     second.await_scheduler()
     assert schedulers_of(runtime) == [pid]
-
-
-@pytest.mark.promise("server", "A killed scheduler is replaced, and its stale socket too")
-@pytest.mark.promise("A stale socket of a killed...")
-def test_a_server_replaces_a_scheduler_that_was_killed(
-    runtime: Path, tmp_path: Path, servers: list[JupyterServer]
-) -> None:
-    """It starts another one, without being asked by anybody."""
-    server = JupyterServer(tmp_path / "server", {"GPUSHARE_RUNTIME_DIR": str(runtime)})
-    servers.append(server)
-    server.await_scheduler()
-    (pid,) = schedulers_of(runtime)
     os.kill(pid, signal.SIGKILL)
-    until_s = time.monotonic() + END_S_MAX
-    while schedulers_of(runtime) in ([], [pid]) or server.state()["scheduler"] != "up":
-        assert time.monotonic() < until_s, server.log
-        time.sleep(0.05)
+    wait_until(
+        lambda: schedulers_of(runtime) not in ([], [pid]) and second.state()["scheduler"] == "up",
+        "the second server to have another scheduler",
+    )
 
 
 @pytest.mark.promise("The scheduler is found or started...")
@@ -115,14 +110,14 @@ def test_many_starters_at_once_start_one(runtime: Path) -> None:
     with ThreadPoolExecutor(SERVERS) as pool:
         problems = list(pool.map(lambda _: start_scheduler(runtime), range(SERVERS)))
     assert problems == [None] * SERVERS
-    assert len(schedulers_of(runtime)) == 1
+    await_schedulers(runtime, 1)
 
 
 @pytest.mark.promise("A started scheduler survives its server...")
 def test_a_started_scheduler_ends_when_nobody_uses_it(runtime: Path) -> None:
     """After its idle time, with a word in its log."""
     assert start_scheduler(runtime, idle_exit_s=0.3) is None
-    await_no_scheduler(runtime)
+    await_schedulers(runtime, 0)
     assert "ending: " in (runtime / "scheduler.log").read_text()
 
 
@@ -183,7 +178,7 @@ def test_a_server_with_many_descriptors_starts_one(runtime: Path) -> None:
         for descriptor in held:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert len(schedulers_of(runtime)) == 1
+    await_schedulers(runtime, 1)
 
 
 @pytest.mark.promise("A scheduler that cannot be started...")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,14 @@ import pytest
 from jupyter_gpushare.server import trimming
 from jupyter_gpushare.server.trimming import ANSWER, REQUEST, failed, outcome
 from tests.server.browser import Browser
-from tests.server.test_kernels import START_S_MAX, Start, act, process_of, start, write_kernelspec
+from tests.server.test_kernels import PROCESS, Start, act, process_of, start, write_kernelspec
 from tests.support import gpu_cells
 from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.waits import WAIT_S_MAX
 
 __all__ = ["start"]
 
 TRIMS = """
-import sys
 import gpushare_bootstrap
 class Told:
     def _repr_mimebundle_(self, **_):
@@ -38,12 +36,12 @@ gpushare_bootstrap.trim_now = trim_now
 async def connected(server: Any, kernel_id: str) -> Any:
     client = server.kernel_manager.get_kernel(kernel_id).client()
     client.start_channels()
-    await client.wait_for_ready(timeout=START_S_MAX)
+    await client.wait_for_ready(timeout=WAIT_S_MAX)
     return client
 
 
 async def run(client: Any, code: str) -> None:
-    await client.execute_interactive(code, timeout=START_S_MAX)
+    await client.execute_interactive(code, timeout=WAIT_S_MAX)
 
 
 def answers(told: object, first: str = "pass") -> str:
@@ -66,9 +64,10 @@ async def test_it_comes_after_the_cell_that_runs(
     jp_fetch: Any,
     scheduler: SchedulerUnderTest,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Queued, at work, done with so many bytes. Whoever asks twice asks once. While the kernel
-    waits because of it, it executes no cell."""
+    waits because of it, it executes no cell. After some minutes nobody wants to know."""
     kernel_id = await start()
     client = await connected(jp_serverapp, kernel_id)
     seen, go = tmp_path / "seen", tmp_path / "go"
@@ -92,13 +91,18 @@ async def test_it_comes_after_the_cell_that_runs(
         assert trim_of(done) == {"number": 1, "stage": "done", "bytes": 5 << 30, "message": ""}
         assert await act(jp_fetch, kernel_id, "trim") == (204, "")
         await browser.until(lambda s: trim_of(s)["number"] == 2 and trim_of(s)["stage"] == "done")
+    monkeypatch.setattr(trimming, "TOLD_S", 0.0)
+    assert await act(jp_fetch, kernel_id, "trim") == (204, "")
+    await browser.until(lambda s: trim_of(s) is None)
     client.stop_channels()
 
 
+@pytest.mark.promise("A kernel that dies, restarts or cannot...")
 async def test_a_cell_that_fails_does_not_take_it_away(
     start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any, tmp_path: Path
 ) -> None:
-    """The kernel throws away what is queued behind such a cell: it is asked again."""
+    """The kernel throws away what is queued behind such a cell: it is asked again. One that was
+    started before an upgrade knows no such request."""
     kernel_id = await start()
     client = await connected(jp_serverapp, kernel_id)
     seen = tmp_path / "seen"
@@ -109,6 +113,10 @@ async def test_a_cell_that_fails_does_not_take_it_away(
     seen.touch()
     done = await browser.until(lambda s: trim_of(s)["stage"] not in ("queued", "runs"))
     assert (trim_of(done)["stage"], trim_of(done)["bytes"]) == ("done", 7)
+    await run(client, "import gpushare_bootstrap\ndel gpushare_bootstrap.trim_now")
+    assert await act(jp_fetch, kernel_id, "trim") == (204, "")
+    told = await browser.until(lambda s: trim_of(s) and trim_of(s)["stage"] == "failed")
+    assert trim_of(told)["message"] == trimming._OLDER
     client.stop_channels()
 
 
@@ -161,20 +169,6 @@ async def test_a_kernel_that_ends_meanwhile(
     client.stop_channels()
 
 
-@pytest.mark.promise("A kernel that dies, restarts or cannot...")
-async def test_a_kernel_whose_bootstrap_is_older(
-    start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any
-) -> None:
-    """It was started before an upgrade, and knows no such request."""
-    kernel_id = await start()
-    client = await connected(jp_serverapp, kernel_id)
-    await run(client, "import gpushare_bootstrap\ndel gpushare_bootstrap.trim_now")
-    assert await act(jp_fetch, kernel_id, "trim") == (204, "")
-    told = await browser.until(lambda s: trim_of(s) and trim_of(s)["stage"] == "failed")
-    assert trim_of(told)["message"] == trimming._OLDER
-    client.stop_channels()
-
-
 @pytest.mark.promise(
     "server",
     "A kernel of another language, of another start, without sharing, or of nobody here is not "
@@ -184,12 +178,10 @@ async def test_who_is_not_asked(
     start: Start, browser: Browser, jp_fetch: Any, jp_data_dir: Path
 ) -> None:
     """The answer comes at once, and nothing is sent to the kernel."""
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     named = {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}
-    wrapped = [sys.executable, "-c", "import time; time.sleep(600)", "{connection_file}"]
-    write_kernelspec(jp_data_dir, "r", argv=wrapped, language="R")
-    write_kernelspec(jp_data_dir, "wrapped", argv=wrapped, language="python")
-    write_kernelspec(jp_data_dir, "own", argv=argv, metadata=named)
+    write_kernelspec(jp_data_dir, "r", argv=PROCESS, language="R")
+    write_kernelspec(jp_data_dir, "wrapped", argv=PROCESS, language="python")
+    write_kernelspec(jp_data_dir, "own", argv=PROCESS, metadata=named)
     for spec, sentence in (
         ("r", "This kernel runs R, and only PyTorch and CuPy in Python"),
         ("wrapped", "its kernelspec does not start ipykernel itself."),
@@ -199,26 +191,6 @@ async def test_who_is_not_asked(
         assert status == 409 and sentence in message
     state = await browser.until(lambda s: len(s["kernels"]) == 3)
     assert [each["trim"] for each in state["kernels"]] == [None] * 3
-
-
-async def test_what_is_told_goes_with_time(
-    start: Start,
-    browser: Browser,
-    extension: Any,
-    jp_serverapp: Any,
-    jp_fetch: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """After some minutes nobody wants to know."""
-    monkeypatch.setattr(trimming, "TOLD_S", 0.0)
-    kernel_id = await start()
-    client = await connected(jp_serverapp, kernel_id)
-    await run(client, answers({"bytes": 7}))
-    assert await act(jp_fetch, kernel_id, "trim") == (204, "")
-    while extension.kernels.trimming.told(kernel_id, ()):
-        await asyncio.sleep(0.01)
-    await browser.until(lambda s: s["kernels"] and trim_of(s) is None)
-    client.stop_channels()
 
 
 def answered(**answer: object) -> dict[str, Any]:

@@ -38,9 +38,10 @@ from jupyter_gpushare.protocol.messages import (
     WaitCancelled,
     Welcome,
 )
+from tests.support.waits import WAIT_S_MAX
 
 M = TypeVar("M", bound=Message)
-ANSWER_S_MAX = 60.0
+ANSWER_S_MAX = WAIT_S_MAX
 UNLIMITED = 2**64 - 1
 
 

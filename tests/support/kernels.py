@@ -16,10 +16,10 @@ from jupyter_client.manager import KernelManager
 
 from jupyter_gpushare.kernel.environment import without_gpushare
 from tests.support.paths import HOOK_LIBRARY
+from tests.support.waits import WAIT_S_MAX
 
 PROVISIONER = "gpushare-provisioner"
-START_S = 180.0
-ANSWER_S_MAX = 180.0
+START_S = ANSWER_S_MAX = WAIT_S_MAX
 
 
 def kernel_env(machine_env: Mapping[str, str], runtime_dir: Path) -> dict[str, str]:

@@ -18,12 +18,12 @@ from tests.hook.runtime.process import GpuProcess
 from tests.support.paths import BUILD, BUILTINS_PTX, HOOK_LIBRARY, ROOT, SIM_LIBRARIES
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import MIB, SimulatedMachine
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 SOURCE = Path(__file__).parent / "programs" / "memory_tenant.c"
 BLOCK_BYTES = 2 * MIB
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, CANCELLED = 0, 1, 2, 800
-ANSWER_S_MAX = HANG_S
+ANSWER_S_MAX = WAIT_S_MAX
 
 
 def built_tenant(*flags: str, suffix: str = "", source: Path = SOURCE) -> Path:

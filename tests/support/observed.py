@@ -13,8 +13,9 @@ from tests.support.kernels import ANSWER_S_MAX, Kernel, Reply
 from tests.support.machine import Machine
 from tests.support.sim import load_journal_reader
 from tests.support.timeline import Cell, Work, hand_overs, waits_served
+from tests.support.waits import WAIT_S_MAX
 
-SETUP_S = 180.0
+SETUP_S = WAIT_S_MAX
 READ = """
 import json
 print(json.dumps([_cells, gpu.intervals() if hasattr(gpu, "intervals") else []]))

@@ -29,6 +29,19 @@ def stacks_of(pid: int) -> str:
     return "\n".join(_thread(folder) for folder in sorted(Path(f"/proc/{pid}/task").glob("*")))
 
 
+def descendants_of(pid: int) -> list[int]:
+    """The processes that it has started, and theirs, as far as they live."""
+    children: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            after_name = file.read_text().rpartition(")")[2].split()
+            children.setdefault(int(after_name[1]), []).append(int(file.parent.name))
+    found = list(children.get(pid, []))
+    for each in found:  # grows by those of each
+        found += children.get(each, [])
+    return found
+
+
 def _thread(folder: Path) -> str:
     words = []
     for name in ("comm", "wchan", "syscall"):

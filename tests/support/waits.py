@@ -1,62 +1,55 @@
-"""Waits for what comes: the limit ends a hang and nothing else. Its message says what was waited
-for and where the threads of this process and of its children stand.
+"""Waits for events. Standard library only, for tests/driver also runs where our package is not.
 
-Standard library only, for tests/driver also runs where our package is not."""
+A wait has a limit only to end a hang: it says nothing about speed. Where a test has failed after
+such a wait, tests/conftest.py adds where the threads of all its processes stand."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
+import linecache
 import time
-import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
+from typing import TypeVar
 
-from tests.support.stacks import stacks_of
-
-HANG_S = 600.0
+WAIT_S_MAX = 600.0
 LOOK_EVERY_S = 0.01
-"""Each look costs both processes a millisecond, which others could use."""
-CHILDREN_MAX = 8
+
+T = TypeVar("T")
 
 
-def await_that(
-    holds: Callable[[], object], what: str, *, look_every_s: float = LOOK_EVERY_S
-) -> None:
-    """Ask again and again."""
-    until_s = time.monotonic() + HANG_S
-    while not holds():
-        assert time.monotonic() < until_s, hung(what)
-        time.sleep(look_every_s)
+def wait_until(holds: Callable[[], T], what: str = "") -> T:
+    """Look until `holds` returns something true, and return that. TimeoutError says `what` was
+    waited for in vain; without it, the line on which `holds` begins."""
+    until_s = time.monotonic() + WAIT_S_MAX
+    while True:
+        found = holds()
+        if found:
+            return found
+        if time.monotonic() >= until_s:
+            raise TimeoutError(in_vain(what or line_of(holds)))
+        time.sleep(LOOK_EVERY_S)
 
 
-async def await_in_loop(
-    holds: Callable[[], object], what: str, *, look_every_s: float = LOOK_EVERY_S
-) -> None:
+async def until(holds: Callable[[], T], what: str = "") -> T:
     """The same while the event loop runs on."""
-    until_s = time.monotonic() + HANG_S
-    while not holds():
-        assert time.monotonic() < until_s, hung(what)
-        await asyncio.sleep(look_every_s)
+    until_s = time.monotonic() + WAIT_S_MAX
+    while True:
+        found = holds()
+        if found:
+            return found
+        if time.monotonic() >= until_s:
+            raise TimeoutError(in_vain(what or line_of(holds)))
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
-def hung(what: str) -> str:
-    """The message of a wait that was in vain."""
-    own = [
-        f"our thread {thread}:\n{''.join(traceback.format_stack(frame)[-4:])}"
-        for thread, frame in sys._current_frames().items()
-    ]
-    others = [f"process {pid}:\n{stacks_of(pid)}" for pid in _children(os.getpid())]
-    return "\n".join([f"not within {HANG_S:.0f} s: {what}", *own, *others[:CHILDREN_MAX]])
+def in_vain(what: str) -> str:
+    """What is said at the end of a wait that had its limit."""
+    return f"waited {WAIT_S_MAX:.0f} s in vain for {what}"
 
 
-def _children(pid: int) -> list[int]:
-    """Those of any depth, the newest first."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, path.read_text().split()):
-                found += [child, *_children(child)]
-    return sorted(found, reverse=True)
+def line_of(function: Callable[[], object]) -> str:
+    """Where it begins, if Python wrote it down."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(function)
+    return linecache.getline(code.co_filename, code.co_firstlineno).strip()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Coroutine, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,9 +25,9 @@ from jupyter_gpushare.view.callers import Caller, CallerRefused
 from jupyter_gpushare.view.credentials import Credentials, EitherOf, FileTokens
 from jupyter_gpushare.view.service import View, ViewOptions
 from tests.reports.rows import BOOT, a_report
+from tests.support.waits import WAIT_S_MAX
 
 PREFIX = "/services/gpushare-view/"
-WAIT_S = 60.0
 T = TypeVar("T")
 
 
@@ -34,7 +35,7 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
     """A test's coroutine, bounded in time."""
 
     async def bounded() -> T:
-        return await asyncio.wait_for(scenario, WAIT_S)
+        return await asyncio.wait_for(scenario, WAIT_S_MAX)
 
     return asyncio.run(bounded())
 
@@ -174,6 +175,7 @@ async def running_view(
     *,
     credentials: Credentials | None = None,
     callers: Any = None,
+    clock_s: Callable[[], float] = time.monotonic,
     **options: Any,
 ) -> AsyncIterator[RunningView]:
     tokens = folder / "tokens"
@@ -182,6 +184,7 @@ async def running_view(
         ViewOptions(host="127.0.0.1", port=0, prefix=PREFIX, **options),
         callers or SaidCallers(),
         credentials or EitherOf([FileTokens(tokens)]),
+        clock_s=clock_s,
     )
     view.start()
     try:

@@ -15,9 +15,11 @@ from jupyter_gpushare.view.caller import Caller
 from jupyter_gpushare.view.credentials import EitherOf
 from jupyter_gpushare.view.fleet import Fleet
 from jupyter_gpushare.view.service import View, ViewOptions
+from tests.support.waits import WAIT_S_MAX
 from tests.view.service import PREFIX
 
-PATIENCE_S = 60.0
+NOW_S = 10_000.0
+"""Time stands still: on a machine that is slow, no node turns silent that should not."""
 
 
 class Standin:
@@ -46,7 +48,7 @@ class Standin:
                 done.set_exception(error)
 
         self._loop.call_soon_threadsafe(act)
-        return done.result(PATIENCE_S)
+        return done.result(WAIT_S_MAX)
 
     def start(self) -> None:
         """With nothing known, at the port that it had."""
@@ -56,11 +58,11 @@ class Standin:
         self._run(self._stop())
 
     def _run(self, act: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(act, self._loop).result(PATIENCE_S)
+        asyncio.run_coroutine_threadsafe(act, self._loop).result(WAIT_S_MAX)
 
     async def _start(self) -> None:
         options = ViewOptions(host="127.0.0.1", port=self.port, prefix=PREFIX)
-        self._view = View(options, Callers(self), EitherOf([]))
+        self._view = View(options, Callers(self), EitherOf([]), clock_s=lambda: NOW_S)
         self._view.start()
         self.port = self._view.port
 
@@ -82,7 +84,7 @@ class Standin:
     ) -> None:
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
+        self._thread.join(WAIT_S_MAX)
         self._loop.close()
 
 

@@ -12,13 +12,16 @@
 #include "machine/engine.h"
 #include "machine/segment.h"
 
-/* Field 22 of /proc/PID/stat, which comes after a name that may hold anything; 0 when gone. */
+#define TICKS_UNKNOWN UINT64_MAX
+
+/* Field 22 of /proc/PID/stat, which comes after a name that may hold anything; 0 when gone. A
+ * caller without a descriptor to spare cannot tell. */
 static uint64_t start_ticks_of(uint32_t pid) {
     char path[32];
     char text[512];
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
+    if (fd < 0) return errno == ENOENT || errno == ESRCH ? 0 : TICKS_UNKNOWN;
     ssize_t length = read(fd, text, sizeof text - 1);
     close(fd);
     if (length <= 0) return 0;
@@ -51,7 +54,8 @@ bool segment_process_lives(const struct sim_segment *segment, const struct sim_p
     if (!lives_here(process))
         return elsewhere_is_held(segment_directory(), row_of(segment, process), &pid);
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) return false;
-    return start_ticks_of(pid) == process->start_ticks;
+    const uint64_t ticks = start_ticks_of(pid);
+    return ticks == TICKS_UNKNOWN || ticks == process->start_ticks;
 }
 
 /* Call with the lock held. */

@@ -100,7 +100,7 @@ void streams_opened(void *stream) {
     add_stream(stream, context, (flags & CU_STREAM_NON_BLOCKING) == 0);
 }
 
-static uint64_t number_of(void *stream, void **context) {
+uint64_t streams_known_number(void *stream, void **context) {
     HOLD(LOCK_STREAMS);
     const struct stream_entry *entry = find_stream(stream);
     const struct context *known = entry ? contexts_find(entry->context) : NULL;
@@ -110,10 +110,10 @@ static uint64_t number_of(void *stream, void **context) {
 }
 
 uint64_t streams_number(void *stream, void **context) {
-    const uint64_t number = number_of(stream, context);
+    const uint64_t number = streams_known_number(stream, context);
     if (number != 0) return number;
     streams_opened(stream);
-    return number_of(stream, context);
+    return streams_known_number(stream, context);
 }
 
 bool streams_is_blocking(uint64_t number) {

@@ -61,8 +61,11 @@ static inline bool streams_is_created(const void *stream) {
 void streams_opened(void *stream);
 void streams_closing(void *stream);
 /* The number and context of a created stream, which becomes known if it was not; 0 when it cannot
- * be told. */
+ * be told. Only for the stream of the program's own call: the driver is asked about a handle that
+ * the table lacks, and crashes on one that was destroyed. */
 uint64_t streams_number(void *stream, void **context);
+/* The same without the driver: 0 when the table lacks the stream. */
+uint64_t streams_known_number(void *stream, void **context);
 
 /* The created stream with this number keeps order with the legacy one. */
 bool streams_is_blocking(uint64_t number);

@@ -61,21 +61,16 @@ static void release_events(struct window_ring *ring) {
     memset(ring, 0, sizeof(*ring));
 }
 
-/* What the ring's stream and context are called now: 0 where they are not known. */
-static void look_up(enum window_stream_kind kind, void *stream, void **context,
-                    uint64_t *stream_number, uint64_t *context_number) {
-    *stream_number = 0;
-    if (kind == WINDOW_STREAM_CREATED) *stream_number = streams_number(stream, context);
-    *context_number = contexts_generation(*context);
-}
-
 /* The ring is about the stream that has this handle now. One that has gone took the events with
- * its context, or leaves them to be used again. */
+ * its context, or leaves them to be used again. Only our own table is asked: the program may have
+ * destroyed the ring's stream, and the driver crashes on a handle of the past. */
 static bool still_valid(struct window_ring *ring, uint32_t epoch) {
     if (ring->streams_epoch == epoch) return true;
     void *context = ring->context;
-    uint64_t stream_number, context_number;
-    look_up(ring->kind, ring->stream, &context, &stream_number, &context_number);
+    uint64_t stream_number = 0;
+    if (ring->kind == WINDOW_STREAM_CREATED)
+        stream_number = streams_known_number(ring->stream, &context);
+    uint64_t context_number = contexts_generation(context);
     if (context_number == 0 || context_number != ring->context_number ||
         stream_number != ring->stream_number)
         return false;
@@ -86,9 +81,13 @@ static bool still_valid(struct window_ring *ring, uint32_t epoch) {
 static bool fill(struct window_ring *ring, enum window_stream_kind kind, void *stream,
                  void *context, uint32_t epoch) {
     if (kind != WINDOW_STREAM_CREATED && !contexts_know(context)) return false;
-    uint64_t stream_number, context_number;
-    look_up(kind, stream, &context, &stream_number, &context_number);
-    if (context_number == 0 || (kind == WINDOW_STREAM_CREATED && stream_number == 0)) return false;
+    uint64_t stream_number = 0;
+    if (kind == WINDOW_STREAM_CREATED) {
+        stream_number = streams_number(stream, &context);
+        if (stream_number == 0) return false;
+    }
+    uint64_t context_number = contexts_generation(context);
+    if (context_number == 0) return false;
     *ring = (struct window_ring){
         .stream = stream,
         .context = context,

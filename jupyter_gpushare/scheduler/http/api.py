@@ -83,6 +83,9 @@ class Handler(tornado.web.RequestHandler):
         self.followers = followers
 
     async def prepare(self) -> None:
+        if self.stream().closed():  # they sent it and went
+            self.finish()
+            return
         self.peer = peer_of(self.peer_socket())
         if not self.admission.serves(self.peer):
             raise RequestError(

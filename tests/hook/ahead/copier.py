@@ -7,10 +7,10 @@ from collections.abc import Callable
 from jupyter_gpushare.protocol.messages import Ahead, MemoryReported, TurnRequested
 from tests.hook.runtime.memory_shell import MemoryShell
 from tests.hook.runtime.test_arena import SEGMENT, Group
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 TENSORS = 3
 HELD = TENSORS * SEGMENT

@@ -25,8 +25,8 @@ from tests.hook.ahead.copier import (
     stop_at,
 )
 from tests.hook.runtime.test_arena import Group
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.waits import wait_until
 
 # ---- copies that are made -----------------------------------------------------------------------
 

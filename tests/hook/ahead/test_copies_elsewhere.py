@@ -14,10 +14,10 @@ from tests.hook.runtime.mapping_program import MappingProgram, start_mapping_pro
 from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_arena import Group
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 SIZE = 4 * MIB
 PIECE = 4 * MIB

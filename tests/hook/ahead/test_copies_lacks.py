@@ -20,8 +20,8 @@ from tests.hook.ahead.copier import (
     stop_at,
 )
 from tests.hook.runtime.test_arena import Group
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import UNLIMITED
+from tests.support.waits import wait_until
 
 LEFT_TO_OTHERS = 128 << 20
 

@@ -12,10 +12,10 @@ from jupyter_gpushare.protocol.messages import Ahead, Fallback
 from tests.hook.ahead.conftest import HELD, SEGMENT, TENSORS, Opens
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.test_arena import Group
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import CHUNK, COPIES, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 SMALL = 2 * MIB
 MOVER = "thread=gpushare-mem"

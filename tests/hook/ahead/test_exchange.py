@@ -9,8 +9,8 @@ from jupyter_gpushare.protocol.messages import MemoryReported, TurnDropped, Turn
 from tests.hook.ahead.conftest import HELD, KINDS, SEGMENT, TENSORS, Opens
 from tests.hook.runtime.memory_shell import MemoryShell
 from tests.hook.runtime.test_arena import Group
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import Files
+from tests.support.waits import wait_until
 
 SINCE_ALWAYS = 0
 

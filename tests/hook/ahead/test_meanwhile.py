@@ -9,10 +9,10 @@ from jupyter_gpushare.protocol.messages import RequestWithdrawn, TurnRequested
 from tests.hook.ahead.conftest import HELD, KINDS, SEGMENT, TENSORS, Opens
 from tests.hook.runtime.memory_shell import MemoryShell
 from tests.hook.runtime.test_arena import Group
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 CANCELLED = 800
 SECOND_CHUNK = {"managed": "cuMemPrefetchAsync thread=gpushare-mem nth=2"}

@@ -12,9 +12,10 @@ from jupyter_gpushare.protocol.messages import DropReason, RoomRequested, TurnDr
 from tests.hook.managed.tensors import HELD, PIECE, SIZE, Managed
 from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import wait_until, write_group
+from tests.hook.runtime.test_park_faults import write_group
 from tests.hook.runtime.two_devices import Files
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 Opens = Callable[..., Managed]
 Takes = Callable[[int], bool]

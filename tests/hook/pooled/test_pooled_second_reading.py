@@ -20,7 +20,7 @@ ENDS = [
     "import time",
     "def ends(stream):",
     '    """Whether it comes to its end while nobody lets go what is held."""',
-    "    until_s = time.monotonic() + 60",
+    "    until_s = time.monotonic() + 600",
     "    while busy(stream) and time.monotonic() < until_s: time.sleep(0.01)",
     "    return not busy(stream)",
 ]

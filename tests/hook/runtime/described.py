@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
+from tests.hook.runtime.process import GpuProcess
+from tests.support.waits import line_of, wait_until
 
 
 def described(shell: GpuProcess) -> dict[str, Any]:
@@ -17,14 +17,12 @@ def described(shell: GpuProcess) -> dict[str, Any]:
     return answer
 
 
-def described_when(
-    shell: GpuProcess, holds: Callable[[dict[str, Any]], bool], *, within_s: float = ANSWER_S_MAX
-) -> dict[str, Any]:
+def described_when(shell: GpuProcess, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The first description for which this holds: what the scheduler sends, or a connection that
     begins, has its effect a moment later."""
-    until_s = time.monotonic() + within_s
-    while not holds(now := described(shell)):
-        if time.monotonic() > until_s:
-            raise TimeoutError(f"still {now}")
-        time.sleep(0.002)
-    return now
+
+    def found() -> list[dict[str, Any]]:
+        now = described(shell)
+        return [now] if holds(now) else []
+
+    return wait_until(found, line_of(holds))[0]

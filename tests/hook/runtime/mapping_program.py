@@ -11,11 +11,11 @@ from typing import Any
 from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.paths import HOOK_LIBRARY, ROOT
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 SIZE = 4 * MIB
 PROGRAM = """

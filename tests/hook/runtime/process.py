@@ -12,9 +12,10 @@ from pathlib import Path
 
 from tests.hook.conftest import newer, one_at_a_time
 from tests.support.paths import BUILTINS_PTX, SIM_LIBRARIES
+from tests.support.waits import WAIT_S_MAX
 
 HERE = Path(__file__).parent
-ANSWER_S_MAX = 60.0
+ANSWER_S_MAX = WAIT_S_MAX
 
 
 class Programs:
@@ -78,7 +79,7 @@ class GpuProcess:
                 if head.startswith(line.encode()):
                     return head.decode()
                 continue
-            if not self._read(until_s):
+            if not self._read(until_s, f"no {line!r}"):
                 raise AssertionError(f"ended before {line!r}; stderr: {self.errors()}")
 
     def has_said(self, awaited: set[str]) -> bool:
@@ -106,7 +107,7 @@ class GpuProcess:
     def wait(self, *, within_s: float = ANSWER_S_MAX) -> int:
         """Its exit status, after the end of its output."""
         until_s = time.monotonic() + within_s
-        while self._read(until_s):
+        while self._read(until_s, "it has not ended"):
             pass
         return self._process.wait(max(0.1, until_s - time.monotonic()))
 
@@ -151,12 +152,12 @@ class GpuProcess:
             if stream and not stream.closed:
                 stream.close()
 
-    def _read(self, until_s: float) -> bool:
+    def _read(self, until_s: float, in_vain: str) -> bool:
         assert self._process.stdout and self._process.stderr
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(max(0.0, until_s - time.monotonic())):
-                raise TimeoutError(f"silent; stderr: {self.errors()}")
+                raise TimeoutError(f"{in_vain}; stderr: {self.errors()}")
         data = os.read(self._process.stdout.fileno(), 65536)
         self._unread += data
         return bool(data)

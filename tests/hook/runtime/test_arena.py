@@ -11,12 +11,12 @@ import pytest
 
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.test_from_the_issue_host import arena
 from tests.support.fake_cgroup import FakeCgroup, own_path
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import GIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 OUT_OF_MEMORY = 2
 SEGMENT = 64 * MIB

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
 from jupyter_gpushare.protocol.messages import DropReason, TurnDropped, TurnRequested
-from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
+from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import HookedClient
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
-
-
-def until(holds: Callable[[], bool], *, within_s: float = ANSWER_S_MAX) -> None:
-    ends_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < ends_s
-        time.sleep(0.005)
 
 
 def with_stream(opened: Opened) -> tuple[GpuProcess, HookedClient]:
@@ -138,10 +131,10 @@ def test_a_recall_while_a_capture_begins(opened: Opened, sim: SimulatedMachine, 
     shell.say("0 destroy 2")
     shell.expect("0 destroy 0")
     shell.say(f"0 capture 1 {mode}")
-    until((sim.directory / "begin.held").exists)
+    wait_until((sim.directory / "begin.held").exists)
     (sim.directory / "recalled").touch()
     client.recall()
-    until((sim.directory / "asked.held").exists)
+    wait_until((sim.directory / "asked.held").exists)
     (sim.directory / "begin").touch()
     shell.expect("0 capture 0")
     (sim.directory / "asked").touch()

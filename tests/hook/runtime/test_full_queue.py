@@ -8,9 +8,9 @@ import pytest
 
 from jupyter_gpushare.protocol.messages import TurnDropped
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import HookedClient
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 

@@ -27,17 +27,18 @@ from jupyter_gpushare.protocol.messages import (
     TurnDropped,
     TurnRequested,
 )
-from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
+from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import ClientGone, FakeScheduler, HookedClient
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import WAIT_S_MAX, wait_until
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 Start = Callable[..., GpuProcess]
 
 MIB = 1 << 20
 MS = 1_000_000
-ASKED_MAX, TURNS_MAX = 20, 100
+TURNS_ROBBED = 3
 SOON_MS = 160
 """Four idle times of 40 ms: who asks within them has lost its turn too early."""
 
@@ -102,8 +103,7 @@ def test_a_recall_shuts_drains_and_drops(opened: Opened, sim: SimulatedMachine) 
 
 
 def wait_until_shut(shell: GpuProcess) -> None:
-    while not shell.log_lines("shut"):
-        pass
+    wait_until(lambda: shell.log_lines("shut"))
 
 
 def launches(sim: SimulatedMachine) -> list[Any]:
@@ -231,7 +231,7 @@ def test_the_last_context_takes_the_turn_with_it(start: Start, scheduler: FakeSc
     program.expect("launched")
     program.say("go")
     program.expect("released")
-    until_s = time.monotonic() + ANSWER_S_MAX
+    until_s = time.monotonic() + WAIT_S_MAX
     while not (client.count(TurnDropped) and client.count(DeviceClosed)):
         client.read_more(until_s)
     assert program.finish() == 0
@@ -264,8 +264,7 @@ def test_a_program_that_ends_during_a_drain_ends(start: Start, scheduler: FakeSc
     client.grant_request()
     program.expect("launched")
     client.recall()
-    while not program.log_lines("shut"):
-        pass
+    wait_until_shut(program)
     assert program.finish() == 0
 
 
@@ -294,7 +293,9 @@ def test_gaps_that_were_robbed_are_left_alone(opened: Opened) -> None:
     shell, client = opened(idle_ms=40)
     held_ms: list[float] = []
     dropped_ns = 0
-    for _ in range(TURNS_MAX):
+    ends_s = time.monotonic() + WAIT_S_MAX
+    while len(held_ms) < TURNS_ROBBED:
+        assert time.monotonic() < ends_s, "it has never asked in time, so often in a row"
         shell.say("0 spin d 1000")
         client.expect(TurnRequested)
         if time.monotonic_ns() - dropped_ns > SOON_MS * MS:
@@ -306,8 +307,6 @@ def test_gaps_that_were_robbed_are_left_alone(opened: Opened) -> None:
         assert dropped.reason is DropReason.IDLE
         dropped_ns = dropped.drained_at_ns
         held_ms.append((time.monotonic() - granted_s) * 1000)
-        if len(held_ms) == 3:
-            break
     grain_ms = 1  # the hook counts whole milliseconds
     wanted_ms = (40, 80, 160)
     assert all(held >= ms - grain_ms for held, ms in zip(held_ms, wanted_ms, strict=True)), held_ms
@@ -353,7 +352,8 @@ def test_a_process_that_only_uses_nvml_asks_for_the_tenants_numbers(
         text=True,
     ) as program:
         assert program.stdin and program.stdout
-        for _ in range(ASKED_MAX):
+        ends_s, said = time.monotonic() + WAIT_S_MAX, [""]
+        while said != wanted and time.monotonic() < ends_s:
             program.stdin.write("\n")
             program.stdin.flush()
             client = scheduler.accept()
@@ -363,8 +363,6 @@ def test_a_process_that_only_uses_nvml_asks_for_the_tenants_numbers(
                 answer = MemoryAnswered(device=device, bytes_total=1000 * MIB, bytes_used=250 * MIB)
                 client.send(answer)
             said = program.stdout.readline().split()
-            if said == wanted:
-                break
         program.stdin.close()
     assert said == wanted
 

@@ -10,6 +10,7 @@ import pytest
 from tests.hook.conftest import newer, one_at_a_time
 from tests.hook.runtime.conftest import OUTPUT, SOURCE
 from tests.support.paths import hook_source
+from tests.support.waits import WAIT_S_MAX
 
 PROGRAM = Path(__file__).parent / "programs" / "gate_litmus.c"
 # The thread sanitizer's build has no membarrier: it proves the other way of closing.
@@ -40,7 +41,7 @@ def test_no_call_is_inside_a_gate_that_counts_as_shut(
     windowed: nobody is inside afterwards. (Without
     the barrier a handful are, in some millions; without waiting for those inside, dozens.)"""
     command = [build(headers, name), str(closings)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S_MAX)
     passed, in_groups, escaped = (int(word) for word in done.stdout.split()[1::2])
     assert passed >= closings
     assert in_groups >= closings // 10
@@ -51,5 +52,5 @@ def test_a_launch_is_counted_in_its_own_call_or_not_at_all(headers: Path) -> Non
     """A launch admitted by the window that leaves while the window is off is forgotten: the next
     call of the thread, in another stream, does not count for its ring."""
     command = [build(headers, "membarrier"), "changes"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S_MAX)
     assert done.stdout == "counted 0\n"

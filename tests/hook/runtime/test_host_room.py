@@ -20,10 +20,10 @@ from tests.hook.runtime.described import described
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_arena import Group, shim
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 SEGMENT = 64 << 20
 """Chunks of so much in all fill one segment of host memory to the last byte."""

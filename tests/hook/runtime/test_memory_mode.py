@@ -16,9 +16,10 @@ from jupyter_gpushare.protocol.messages import (
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_claims import REFUSED
-from tests.hook.runtime.test_park_faults import CONTEXT, HELD, hold, wait_until
+from tests.hook.runtime.test_park_faults import CONTEXT, HELD, hold
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 Start = Callable[..., GpuProcess]
 CANCELLED = 800

@@ -18,8 +18,8 @@ from jupyter_gpushare.protocol.messages import (
 from tests.hook.runtime.described import described
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import FakeScheduler
+from tests.support.waits import wait_until
 
 SIZE = 64 * MIB
 SMALL = 32 * MIB

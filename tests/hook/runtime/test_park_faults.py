@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,9 +21,10 @@ from jupyter_gpushare.protocol.messages import (
     TurnRequested,
 )
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
-from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
+from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.sim import GIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 SIZE = 64 * MIB
 """A multiple of a pool's segment."""
@@ -401,13 +401,6 @@ def resident_mib(process: GpuProcess) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) // 1024
     raise AssertionError("no VmRSS")
-
-
-def wait_until(holds: Callable[[], bool], *, within_s: float = ANSWER_S_MAX) -> None:
-    until_s = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < until_s, "it never came true"
-        time.sleep(0.02)
 
 
 @pytest.mark.promise(

@@ -11,11 +11,11 @@ import pytest
 from jupyter_gpushare.protocol.messages import RoomRequested, TurnRequested
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess, Programs
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 MOVER = "thread=gpushare-mem"
 Crossed = Callable[[str], tuple[TwoDevices, Files]]

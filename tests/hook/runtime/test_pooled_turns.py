@@ -19,9 +19,9 @@ from tests.hook.runtime.mapping_program import (
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_mapped_turns import end_context
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import GIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 
 @pytest.fixture

@@ -86,7 +86,6 @@ def recall_often(
     "No launch slips through after the gate has closed: 8 launching threads, 10,000 recalls, "
     "judged by the journal",
 )
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.full)])
 def test_no_launch_escapes_the_gate_in_many_recalls(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine, count: int

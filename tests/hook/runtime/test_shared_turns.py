@@ -17,6 +17,7 @@ from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import WAIT_S_MAX
 
 SIZE = 4 * MIB
 SERVED, UNKNOWN, WAITS = 0, 1, 2
@@ -49,7 +50,7 @@ class Importer:
     def __init__(self, program: MappingProgram) -> None:
         handle = bytes.fromhex(program.run("handle").strip("'"))
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(30)
+        self.socket.settimeout(WAIT_S_MAX)
         self.socket.connect(f"\0gpushare-memory-{int.from_bytes(handle[8:16], 'little'):016x}")
         self.socket.send(b"gpipask1" + handle[32:40] + handle[16:32])
 
@@ -126,7 +127,7 @@ def test_who_waits_and_goes_is_forgotten(program: MappingProgram) -> None:
     importer = Importer(program)
     assert importer.hears() == (WAITS, 0)
     while program.client.count(TurnRequested) < 3:  # the wait for the first one may go on
-        program.client.read_more(time.monotonic() + 30)
+        program.client.read_more(time.monotonic() + WAIT_S_MAX)
     program.allow_all()
     while (heard := importer.hears()) == (WAITS, 0):
         pass

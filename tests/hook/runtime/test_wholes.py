@@ -15,11 +15,12 @@ from tests.hook.conftest import SOURCE
 from tests.hook.runtime.mapping_program import MappingProgram, Opens, start_mapping_program
 from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import wait_until, write_group
+from tests.hook.runtime.test_park_faults import write_group
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.paths import hook_source
 from tests.support.sim import GIB, SimulatedMachine
+from tests.support.waits import wait_until
 
 SIZE = 150 * MIB
 """Of three parts, the last of them a short one."""

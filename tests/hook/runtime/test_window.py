@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +11,7 @@ from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 Start = Callable[..., GpuProcess]
@@ -35,8 +35,7 @@ def left_at_drop(client: HookedClient, sim: SimulatedMachine) -> int:
 
 def wait_for_launches(sim: SimulatedMachine, count: int) -> None:
     """Until so many launches are done, by the journal."""
-    while sum(record.name == "spin" for record in sim.journal()) < count:
-        time.sleep(0.002)
+    wait_until(lambda: sum(record.name == "spin" for record in sim.journal()) >= count)
 
 
 @pytest.mark.promise(
@@ -158,8 +157,7 @@ def test_without_a_window_the_same_loop_queues_without_bound(
     shell.say("0 spin d 1000 50")
     shell.expect("0 spin 0")
     client.recall()
-    while not shell.log_lines("shut"):
-        pass
+    wait_until(lambda: shell.log_lines("shut"))
     assert client.hears_none(TurnDropped, for_s=0.05)
     shell.say("1 release")
     assert left_at_drop(client, sim) == 50
@@ -177,12 +175,13 @@ def test_the_window_begins_when_a_second_tenant_comes(
     wait_for_launches(sim, 1)
     client.contention(waiters=0, tenants=2)
     queued_ns = max(record.submitted_ns for record in sim.journal())
-    while not any(
-        record.submitted_ns > queued_ns + 100 * MS
-        and record.started_ns - record.submitted_ns < 20 * MS
-        for record in sim.journal()
-    ):
-        pass
+    wait_until(
+        lambda: any(
+            record.submitted_ns > queued_ns + 100 * MS
+            and record.started_ns - record.submitted_ns < 20 * MS
+            for record in sim.journal()
+        )
+    )
     assert left_at_recall(client, sim) <= 25
     client.expect(TurnRequested)
     client.grant()

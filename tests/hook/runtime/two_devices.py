@@ -16,10 +16,10 @@ from jupyter_gpushare.protocol.messages import (
 )
 from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.paths import HOOK_LIBRARY, ROOT
 from tests.support.sim import SimulatedMachine
+from tests.support.waits import wait_until
 
 CHUNK = 64 * MIB
 """The largest: an allocation of two is cut in the middle."""

@@ -11,9 +11,9 @@ import pytest
 from jupyter_gpushare.protocol.messages import TurnDropped
 from tests.hook.runtime.mapping_program import MappingProgram, Opens
 from tests.hook.runtime.memory_shell import MIB
-from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine, driver_with
+from tests.support.waits import wait_until
 
 CANCELLED = 800
 MOVER = "thread=gpushare-mem"

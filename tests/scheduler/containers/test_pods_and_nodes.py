@@ -35,7 +35,7 @@ from tests.support.scheduler_process import (
     environment,
     running_scheduler,
 )
-from tests.support.waits import HANG_S
+from tests.support.waits import WAIT_S_MAX
 
 __all__ = ["hub_url", "shared"]
 
@@ -76,7 +76,7 @@ def intrude(here: Path, token: str, kernel_tokens: list[str]) -> tuple[list[int]
         env=environment({}),
         capture_output=True,
         text=True,
-        timeout=HANG_S,
+        timeout=WAIT_S_MAX,
     )
     assert done.returncode == 0, done.stderr
     answers, refusals = json.loads(done.stdout)

@@ -20,7 +20,7 @@ from tests.support.scheduler_process import (
     SchedulerUnderTest,
     running_scheduler,
 )
-from tests.support.waits import await_that
+from tests.support.waits import wait_until
 
 __all__ = ["hub_url"]
 
@@ -121,7 +121,7 @@ def test_what_is_seen_counts_too(in_a_container: SchedulerUnderTest) -> None:
             set_({"overdue_policy": "kill"})
         assert refused.value.status == 400
         assert set_({"quantum_s": 7})["quantum_s"] == 7
-    await_that(lambda: _is_taken(set_), "the process is gone, and the policy is taken")
+    wait_until(lambda: _is_taken(set_), "the process is gone, and the policy is taken")
 
 
 @pytest.mark.promise("A scheduler that does not see the processes...")

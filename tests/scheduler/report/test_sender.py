@@ -36,7 +36,7 @@ from jupyter_gpushare.scheduler.report.standing import (
 from jupyter_gpushare.scheduler.service.looks import Look, Looks
 from tests.reports.test_delta import device, now, tenant
 from tests.support.view_stand_in import TOKEN, ViewStandIn, token_file
-from tests.support.waits import HANG_S, hung
+from tests.support.waits import WAIT_S_MAX, in_vain
 
 
 class Desk:
@@ -73,12 +73,12 @@ class Desk:
             await self.reporter.stop()
 
     async def eventually(self, holds: Callable[[], object]) -> None:
-        until_s = time.monotonic() + HANG_S
+        until_s = time.monotonic() + WAIT_S_MAX
         while True:
             with contextlib.suppress(KeyError, IndexError):
                 if holds():
                     return
-            assert time.monotonic() < until_s, hung(str(self.reporter.as_json()))
+            assert time.monotonic() < until_s, in_vain(str(self.reporter.as_json()))
             await asyncio.sleep(0.005)
 
     @property
@@ -93,7 +93,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def play(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(story(), 2 * WAIT_S_MAX))  # type: ignore[arg-type]
 
 
 @pytest.mark.promise(
@@ -375,7 +375,7 @@ def test_a_name_server_that_hangs_keeps_nobody(
 
     def hangs(*_: object, **__: object) -> Any:
         asked.set()
-        answered.wait(HANG_S)
+        answered.wait(WAIT_S_MAX)
         raise OSError("nobody answers")
 
     monkeypatch.setattr(link.socket, "getaddrinfo", hangs)

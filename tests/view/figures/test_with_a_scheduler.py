@@ -13,8 +13,9 @@ from jupyter_gpushare.view.usage import Known, Usage
 from tests.scheduler.report.test_real_scheduler import flags
 from tests.support.scheduler_process import running_scheduler
 from tests.support.view_stand_in import NAME, ViewStandIn
+from tests.support.waits import wait_until
 
-HELD_S = 0.5
+HELD_S = 0.1
 
 
 def has_had(view: ViewStandIn, name: str) -> bool:
@@ -39,6 +40,10 @@ def test_turns_of_a_scheduler(tmp_path: Path) -> None:
         counted_s += sum(each for line, each in lines.items() if not line.group)
         return counted_s
 
+    def has_been_counted(view: ViewStandIn, name: str) -> bool:
+        counts(view)
+        return has_had(view, name)
+
     said_s = 0.0
     with ViewStandIn() as view:
         for start in range(2):
@@ -50,9 +55,10 @@ def test_turns_of_a_scheduler(tmp_path: Path) -> None:
                         turn = client.take_turn()
                         time.sleep(HELD_S)
                         client.drop(turn.turn_id)
-                        while not has_had(view, name):
-                            counts(view)
-                            time.sleep(0.02)
+                        wait_until(
+                            lambda name=name: has_been_counted(view, name),  # type: ignore[misc]
+                            f"the report of the turn of {name}",
+                        )
                 said_s += sum(row.held_s for row in view.node.tenants.values())
                 assert counts(view) == pytest.approx(said_s)
         assert said_s >= 4 * HELD_S
