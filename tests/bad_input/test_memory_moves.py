@@ -322,7 +322,9 @@ def test_frees_in_the_middle_of_an_exchange(slow: SmallDevice) -> None:
     "bad-memory",
     "A fork while parked and with an arena takes nothing from the parent",
 )
-@ASYNC_AT_LENGTH
+@pytest.mark.parametrize(
+    "kind", ["plain", "mapped", pytest.param("async", marks=pytest.mark.full), "managed"]
+)
 def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
     """A child has neither CUDA nor the parent's host memory, and its end takes nothing away."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)

@@ -181,20 +181,25 @@ def test_a_recall_in_the_middle_of_an_exchange_loses_nothing(tmp_path: Path) -> 
 def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> None:
     """The third piece is on its way to the host when others take all that it has left. Who waits
     reads why, and goes on when there is room again, and so does the other one."""
-    stop = "hold cuMemcpyDtoHAsync thread=gpushare-mem nth=3 until=go"
+    stop = "hold cuMemcpyDtoHAsync thread=gpushare-mem nth=3 from=exchange until=go"
+    why = "for which the host, or the memory limit of its server, has no room"
     with host(tmp_path) as shared:
         one, three = one_that_keeps_another_parked(shared, 2 * SEGMENT, GPUSHARE_SIM_FAULTS=stop)
         nothing_is_ready(shared)
-        shared.group.leave(shared.group.taken()[0] + 2 * SEGMENT)
+        shared.group.leave(shared.group.taken()[0])
         ask(one)
+        # Only now: a client that thinks copies ahead of need while the host has room.
+        shared.scheduler.eventually(lambda status: why in shared.reason("one"))
+        shared.files.make("exchange")
+        shared.group.leave(shared.group.taken()[0] + 2 * SEGMENT)
         shared.files.wait_for_held("go")
         shared.group.leave(0)
         shared.files.make("go")
-        shared.scheduler.eventually(lambda status: shared.reason("one"))
-        assert "for which the host, or the memory limit of its server, has no room" in (
-            shared.reason("one")
+        shared.scheduler.eventually(
+            lambda status: (
+                why in shared.reason("one") and 0 < shared.parked("one") < parked_least(shared)
+            )
         )
-        assert 0 < shared.parked("one") < parked_least(shared)
         shared.group.leave(4 * HELD)
         answers(one)
         three.verify()
