@@ -10,6 +10,8 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES))
 # The tests start hundreds of Pythons: each would compile again what it imports.
 export PYTHONDONTWRITEBYTECODE :=
+# What is read and written is UTF-8, whatever the machine's locale is.
+export PYTHONUTF8 := 1
 # Two workers a core: the tests wait for processes more than they compute. But at most one for each GiB of
 # memory. A file to each at a time, in the order of tests/conftest.py.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30; \
