@@ -132,7 +132,7 @@ def environment(
     clone = tmp_path_factory.mktemp("fresh") / "clone"
     run(["git", "clone", "--quiet", ROOT, clone], cwd=clone.parent)
     environment = Environment(folder / "venv", sys.executable)
-    environment.install("jupyterhub>=5.2", "dockerspawner>=13")
+    environment.install("jupyterhub>=5.2", "dockerspawner>=13", "pip")
     docker = folder / "bin" / "docker"
     docker.parent.mkdir()
     docker.write_text(DOCKER.format(base=base_image(podman)))
