@@ -90,8 +90,7 @@ chart: $(VENV)/.ready-for-charts
 FULL ?= full and not long and not gpu and not cluster
 test-full: $(READY) $(VENV)/.ready-for-charts
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
-	$(PYTEST) -m "($(FULL)) and not alone" $(PYTEST_ARGS)
-	$(PY) -m pytest -m "($(FULL)) and alone" $(PYTEST_ARGS)
+	$(PYTEST) -m "$(FULL)" $(PYTEST_ARGS)
 
 # Random runs of minutes of processor time each: after a change of the core's rules, and before a release.
 test-long: $(READY)
