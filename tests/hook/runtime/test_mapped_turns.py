@@ -27,6 +27,7 @@ from tests.hook.runtime.mapping_program import (
 )
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_arena import Group
 from tests.hook.test_from_the_issue_host import arena
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
@@ -423,6 +424,20 @@ def test_memory_that_was_never_mapped_is_dropped(
     program.say(f"map_at(at, {size}, handle), grant(at, {size}), read(at, 4)")
     program.memory.grant()
     assert program.result() == "(0, 0, b'kept')"
+
+
+@pytest.mark.promise("Memory of a program's that was never mapped leaves and...")
+def test_memory_that_was_never_mapped_is_told_as_such(opens: Opens, tmp_path: Path) -> None:
+    """It can leave though there is no host memory for it. What was mapped cannot."""
+    group, size = Group(tmp_path), 64 * MIB
+    group.leave(0)
+    program = opens(**group.env)
+    program.say(f"handle, at = create({size}), reserve({size})")
+    program.memory.grant()
+    assert program.result() == "None"
+    program.client.expect_memory(lambda report: report.bytes_host_room == size)
+    assert program.run(f"map_at(at, {size}, handle)") == "0"
+    assert program.memory.limit(UNLIMITED).bytes_host_room == 0
 
 
 def test_memory_that_is_mapped_after_it_counts_as_copied(opens: Opens) -> None:
