@@ -38,8 +38,7 @@ static void leave_gate(struct gate_call call, enum gate_answer answer, int cu_re
 }
 
 static bool fix(struct physical *physical) {
-    bool is_news;
-    const bool stays = physical_fix(physical, &is_news);
+    bool is_news, stays = physical_fix(physical, &is_news);
     if (is_news) memory_tell(physical->device);
     return stays;
 }
