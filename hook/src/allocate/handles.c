@@ -37,8 +37,10 @@ static void leave_gate(struct gate_call call, enum gate_answer answer, int cu_re
     if (answer == GATE_PASS) gate_leave(call, cu_result);
 }
 
-static void fix(struct physical *physical) {
-    if (physical_fix(physical)) memory_tell(physical->device);
+static bool fix(struct physical *physical) {
+    bool is_news, stays = physical_fix(physical, &is_news);
+    if (is_news) memory_tell(physical->device);
+    return stays;
 }
 
 /* ---- making and ending ------------------------------------------------------------------------
@@ -210,7 +212,7 @@ static CUresult map_view(struct view *view) {
                      : cuda->memory_map(piece->address, piece->bytes, 0, piece->chunk->handle, 0);
         piece->there = result == CUDA_SUCCESS;
     }
-    if (result == CUDA_SUCCESS && !physical_enter_view(view)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS) result = physical_enter_view(view);
     while (result != CUDA_SUCCESS && i-- > 0) /* what stays mapped there is to stay the same */
         if (device_memory_unmap(&view->pieces[i]) != CUDA_SUCCESS) fix(view->physical);
     return result;
@@ -413,7 +415,7 @@ static CUresult give_away(struct physical *physical, struct giving *giving) {
     if (result != CUDA_SUCCESS) return result;
     if (physical->part_count > 1) giving->why_not = WHOLE_WANTED;
     if (physical->part_count > 1) return CUDA_ERROR_NOT_SUPPORTED;
-    fix(physical);
+    if (!fix(physical)) return CUDA_ERROR_ILLEGAL_STATE; /* others would get what is left behind */
     *giving->handle = handle;
     return CUDA_SUCCESS;
 }

@@ -395,7 +395,7 @@ bool chunks_source(uint64_t address, const void **host, uint64_t *bytes) {
         const struct chunk *chunk = mapping->chunk;
         const uint64_t offset = address - mapping->address;
         const bool in_host = is_parked(chunk) || chunk->state == CHUNK_COMING;
-        *host = in_host ? (const char *)chunk->host + offset : NULL;
+        *host = in_host && chunk->host != NULL ? (const char *)chunk->host + offset : NULL;
         *bytes = mapping->bytes - offset;
     }
     return found;

@@ -39,7 +39,8 @@ struct chunk {
     uint64_t bytes;            /* a multiple of CHUNK_GRANULE; of managed memory any number */
     uint64_t handle;           /* CUmemGenericAllocationHandle, or of managed memory its address; 0:
                                   not on the device */
-    void *host;                /* host memory (host_arena.h) while it has a copy there; else NULL */
+    void *host;                /* host memory (host_arena.h) while it has a copy there; else NULL,
+                                  also of what is away and was empty when it left */
     void *context; /* a block's: in which it was allocated and with which it goes; of other memory:
                       in which it was copied last, or NULL */
     uint64_t

@@ -188,9 +188,10 @@ static bool fix(struct physical *physical) {
     return true;
 }
 
-bool physical_fix(struct physical *physical) {
+bool physical_fix(struct physical *physical, bool *is_news) {
     HOLD(LOCK_MEMORY);
-    return all_are(physical, chunks_is_here_locked) && fix(physical);
+    *is_news = all_are(physical, chunks_is_here_locked) && fix(physical);
+    return physical->fixed;
 }
 
 bool physical_fix_for_rdma(void) {
@@ -227,9 +228,10 @@ static bool enter_pages(struct view *view) {
     return true;
 }
 
-bool physical_enter_view(struct view *view) {
+CUresult physical_enter_view(struct view *view) {
     HOLD(LOCK_MEMORY);
-    if (!enter_pages(view)) return false;
+    if (!all_are(view->physical, chunks_is_here_locked)) return CUDA_ERROR_ILLEGAL_STATE;
+    if (!enter_pages(view)) return CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < view->physical->part_count; i++) {
         struct mapping *piece = &view->pieces[i];
         piece->also = piece->chunk->mappings;
@@ -237,7 +239,7 @@ bool physical_enter_view(struct view *view) {
         piece->chunk->is_empty = false;
     }
     TAILQ_INSERT_TAIL(&views, view, next);
-    return true;
+    return CUDA_SUCCESS;
 }
 
 static void leave(struct mapping *piece) {

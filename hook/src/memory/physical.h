@@ -62,16 +62,17 @@ void physical_remove(struct physical *physical);
 void physical_retain(struct physical *physical);
 bool physical_release(uint64_t number, struct physical **unused);
 
-/* From now on it stays where it is. True: that is news. */
-bool physical_fix(struct physical *physical);
+/* From now on it stays where it is. False: it is away, or about to leave. */
+bool physical_fix(struct physical *physical, bool *is_news);
 /* The same for all that was made for RDMA and is on its device. */
 bool physical_fix_for_rdma(void);
 /* A context has ended: copies are made in another one of the device (NULL: there is none). */
 void physical_context_ended(const void *context, int device, void *other);
 
-/* A view that the driver has mapped, of what is held: that is the view's from now on. False: no
- * host memory. */
-bool physical_enter_view(struct view *view);
+/* A view that the driver has mapped, of what is held: that is the view's from now on. Where the
+ * memory moves, which a call that passes a shut gate may meet, ILLEGAL_STATE: the mover has
+ * unmapped what it knows of. */
+CUresult physical_enter_view(struct view *view);
 /* The claim of the view's piece for a change ends, and the mover may have to look at its chunk.
  * Where the piece is not mapped any more, it has no chunk then, and with the last piece the view is
  * gone. True as with physical_drop, of what the view has held. */

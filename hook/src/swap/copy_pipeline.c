@@ -66,13 +66,14 @@ int pipeline_open(void *context) {
 }
 
 /* In pieces: one copy into a mapping of 64 MiB is slower than two (52 against 53.5 GB/s on an
- * H200). `began`: at least one is on its way, even if a later one was refused. */
+ * H200). `began`: at least one is on its way, even if a later one was refused. What was empty when
+ * it was claimed has no host memory, and nothing is copied, also where it was mapped since. */
 static CUresult copy(const struct chunk *chunk, uint64_t address, bool outward, CUstream stream,
                      bool *began) {
     const struct driver *cuda = driver_get();
     CUresult result = CUDA_SUCCESS;
-    *began = chunk->is_empty;
-    if (chunk->is_empty) return CUDA_SUCCESS;
+    *began = chunk->host == NULL;
+    if (chunk->host == NULL) return CUDA_SUCCESS;
     for (uint64_t done = 0; done < chunk->bytes && result == CUDA_SUCCESS; done += PIECE_BYTES) {
         const uint64_t left = chunk->bytes - done;
         const uint64_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;

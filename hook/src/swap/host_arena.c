@@ -478,16 +478,16 @@ static bool lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     const bool is_laid = chunk->managed_at != 0
                              ? take_from_system(laying, managed_room_bytes(chunk))
-                             : lay_anywhere(laying, chunk->bytes);
+                             : chunk->is_empty || lay_anywhere(laying, chunk->bytes);
     if (is_laid) laying->laid_bytes += chunk->bytes;
     return is_laid;
 }
 
-/* Among the rows that there are, or to the need; what is managed needs none. */
+/* Among the rows that there are, or to the need; what is managed or empty needs none. */
 static bool lay_to_need(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     struct need *need = &laying->need;
-    if (chunk->managed_at != 0) return !laying->is_full;
+    if (chunk->managed_at != 0 || chunk->is_empty) return !laying->is_full;
     if (laying->awaited_bytes > 0 && chunk->bytes != laying->awaited_bytes) return true;
     if (lay_in_row(laying, chunk->bytes)) return true;
     laying->awaited_bytes = 0;

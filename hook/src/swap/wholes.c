@@ -87,8 +87,8 @@ static enum physical_whole begin_to_leave(struct chunk *chunk, void *context) {
     if (chunk->host != NULL) return WHOLE_MADE; /* it has come just now, and has its copy still */
     chunk->context = context;
     if (device_memory_open(chunk) != CUDA_SUCCESS) return WHOLE_STAYS;
-    chunk->host = take_host(chunk->device, chunk->bytes);
-    if (chunk->host == NULL) return WHOLE_NO_HOST;
+    if (!chunk->is_empty) chunk->host = take_host(chunk->device, chunk->bytes);
+    if (!chunk->is_empty && chunk->host == NULL) return WHOLE_NO_HOST;
     return pipeline_begin(chunk, true) == CUDA_SUCCESS ? WHOLE_MADE : WHOLE_STAYS;
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.protocol.messages import (
+    Ahead,
     DeviceClosed,
     DeviceOpened,
     MemoryMode,
@@ -26,6 +27,7 @@ from tests.hook.runtime.mapping_program import (
 )
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_arena import Group
 from tests.hook.test_from_the_issue_host import arena
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
@@ -246,6 +248,45 @@ def test_a_failed_context_beside_parked_memory(opens: Opens, sim: SimulatedMachi
     program.park()  # none of the calls has fixed it
 
 
+def leaving_behind_a_failed_context(opens: Opens, faults: str) -> MappingProgram:
+    """A program whose thread has a failed context, so that its calls pass the gate, and whose
+    memory, in another context, leaves until the file `goes` comes."""
+    program = opens(faults)
+    program.make(asked="handle_types=1")
+    program.run("failed = made('cuCtxCreate_v2', 0, 0)")
+    assert program.run("launch('assert_fail', 0), call('cuCtxSynchronize')") == f"(0, {ASSERT})"
+    program.client.expect(TurnDropped)
+    program.memory.budget(0)
+    program.files.wait_for_held("goes")
+    return program
+
+
+def test_an_export_behind_a_failed_context_while_memory_leaves(opens: Opens) -> None:
+    """What others get would not be this process's memory any more."""
+    program = leaving_behind_a_failed_context(
+        opens, f"hold cuEventQuery {MOVER} until=goes times=0"
+    )
+    assert int(program.run("export(handle)")) < 0
+    program.files.make("goes")
+    program.client.expect_memory(lambda report: report.bytes_parked == SIZE)
+
+
+def test_a_map_behind_a_failed_context_while_memory_leaves(opens: Opens) -> None:
+    """Its addresses would lead to what the memory was before it left."""
+    program = leaving_behind_a_failed_context(opens, f"hold cuMemRelease {MOVER} nth=1 until=goes")
+    program.run(f"other = reserve({SIZE})")
+    mapped = program.run(f"map_at(other, {SIZE}, handle)")
+    program.files.make("goes")
+    program.client.expect_memory(lambda report: report.bytes_parked == SIZE)
+    assert program.run("call('cuCtxSetCurrent', c_void_p(CONTEXT))") == "0"
+    program.say(f"grant(other, {SIZE}) if {mapped} == 0 else 0, write(at, b'new ')")
+    program.memory.grant()
+    assert program.result() == "(0, 0)"
+    if mapped != "0":
+        assert program.run(f"map_at(other, {SIZE}, handle), grant(other, {SIZE})") == "(0, 0)"
+    assert program.run("read(other, 4)") == "b'new '"
+
+
 def test_a_context_that_ends_while_memory_is_made(opens: Opens) -> None:
     """The memory is copied in the other one of the device."""
     program = opens("hold cuMemCreate nth=1 until=made")
@@ -383,6 +424,45 @@ def test_memory_that_was_never_mapped_is_dropped(
     program.say(f"map_at(at, {size}, handle), grant(at, {size}), read(at, 4)")
     program.memory.grant()
     assert program.result() == "(0, 0, b'kept')"
+
+
+@pytest.mark.promise("Memory of a program's that was never mapped leaves and...")
+def test_memory_that_was_never_mapped_is_told_as_such(opens: Opens, tmp_path: Path) -> None:
+    """It can leave though there is no host memory for it. What was mapped cannot."""
+    group, size = Group(tmp_path), 64 * MIB
+    group.leave(0)
+    program = opens(**group.env)
+    program.say(f"handle, at = create({size}), reserve({size})")
+    program.memory.grant()
+    assert program.result() == "None"
+    assert program.memory.limit(UNLIMITED).bytes_host_room == size
+    assert program.run(f"map_at(at, {size}, handle)") == "0"
+    assert program.memory.limit(UNLIMITED).bytes_host_room == 0
+
+
+def test_memory_that_is_mapped_after_it_counts_as_copied(opens: Opens) -> None:
+    """Nothing was copied, so there is no host memory to bring it back from. Without a context it is
+    mapped at once, whatever becomes of such a copy."""
+    program = opens()
+    program.say(f"handle, at = create({SIZE}), reserve({SIZE})")
+    program.memory.grant()
+    assert program.result() == "None"
+    program.memory.take_turn()
+    program.memory.budget(SIZE, hint_bytes=SIZE, ahead=Ahead.COPIES)
+    program.client.expect_memory(lambda report: report.bytes_copied == SIZE)
+    assert program.run("call('cuDevicePrimaryCtxRelease_v2', 0)") == "0"
+    program.client.expect(DeviceClosed)
+    assert program.run(f"map_at(at, {SIZE}, handle), grant(at, {SIZE})") == "(0, 0)"
+    program.run("opened(0)")
+    program.client.expect(DeviceOpened)
+    assert program.memory.park_to(0).bytes_parked == SIZE
+    program.say("write(at, b'kept')")
+    program.memory.grant()
+    assert program.result() == "0"
+    program.park()
+    program.say("read(at, 4)")
+    program.memory.grant()
+    assert program.result() == "b'kept'"
 
 
 def copies(sim: SimulatedMachine) -> list[int]:
