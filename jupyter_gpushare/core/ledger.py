@@ -496,9 +496,8 @@ class DeviceMemory:
 
     def note(self) -> None:
         """A client's memory has changed."""
-        resident = self.bytes_resident
-        self._resident_least = min(self._resident_least, resident)
-        self._resident_most = max(self._resident_most, resident)
+        self._resident_least = min(self._resident_least, self.bytes_resident)
+        self._resident_most = max(self._resident_most, self.bytes_resident)
         explained = self.bytes_charged + self.totals.bytes_kept
         self._explained_most = max(self._explained_most, explained)
 
