@@ -177,6 +177,7 @@ def test_a_recall_in_the_middle_of_an_exchange_loses_nothing(tmp_path: Path) -> 
             answers(other)
 
 
+@pytest.mark.full
 @pytest.mark.promise("A host that runs out of memory in the middle of an exchange...")
 def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> None:
     """The third piece is on its way to the host when others take all that it has left. Who waits
@@ -266,9 +267,8 @@ class Together(Director):
 
 
 @pytest.mark.promise("Where host memory is short, what comes...")
-@pytest.mark.parametrize(
-    ("seed", "with_faults"), [pytest.param(5, False, marks=pytest.mark.full), (6, True)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("seed", "with_faults"), [(5, False), (6, True)])
 def test_random_hand_overs_under_one_limit_lose_no_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, with_faults: bool
 ) -> None:
