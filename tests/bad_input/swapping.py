@@ -74,18 +74,14 @@ KINDS = {
         Kind("managed", 3, pieces=5),
     )
 }
-EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
-OF_CHUNKS = [name for name in KINDS if name != "managed"]
+_ASYNC = pytest.param("async", marks=pytest.mark.full)
+"""Memory of pools moves as the rest does, in large segments. Its own ways: tests/hook/pooled."""
+EVERY_KIND = pytest.mark.parametrize("kind", ["plain", "mapped", _ASYNC, "managed"])
+EACH_KIND = pytest.mark.parametrize("kind", ["plain", "mapped", _ASYNC])
 """What moves by copies of the hook's; managed memory moves by prefetches of the driver's."""
-OTHERS = [name for name in OF_CHUNKS if name != "plain"]
-EACH_KIND = pytest.mark.parametrize("kind", OF_CHUNKS)
-OTHER_KINDS = pytest.mark.parametrize("kind", OTHERS)
-ASYNC_AT_LENGTH = pytest.mark.parametrize(
-    "kind", ["plain", "mapped", pytest.param("async", marks=pytest.mark.full)]
-)
-"""Segments of a pool are large; other tests move them at every run."""
+OTHER_KINDS = pytest.mark.parametrize("kind", ["mapped", _ASYNC])
 OTHERS_AT_LENGTH = pytest.mark.parametrize(
-    "kind", ["plain", *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)]
+    "kind", ["plain", pytest.param("mapped", marks=pytest.mark.full), _ASYNC]
 )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input.swapping import ASYNC_AT_LENGTH, SLOW_BYTES_PER_S, SmallDevice, small_device
+from tests.bad_input.swapping import EACH_KIND, SLOW_BYTES_PER_S, SmallDevice, small_device
 from tests.hook.runtime.two_devices import Files
 from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, MemoryTenant
 from tests.support.sim import MIB
@@ -82,7 +82,7 @@ def grabber(device: SmallDevice, size: int) -> Iterator[Grabber]:
     "Foreign memory that appears in the middle of an exchange: who does not fit beside it waits, "
     "is told why and can be interrupted, and has every byte when it has gone",
 )
-@ASYNC_AT_LENGTH
+@EACH_KIND
 def test_foreign_memory_that_appears_in_the_middle_of_an_exchange(
     tmp_path: Path, kind: str
 ) -> None:

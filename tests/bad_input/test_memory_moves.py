@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.swapping import (
-    ASYNC_AT_LENGTH,
     EACH_KIND,
     EVERY_KIND,
     FIRST_FURTHER_SLOT,
@@ -169,7 +168,7 @@ def test_copies_that_stall(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise("Host memory and control groups exhausted...")
-@ASYNC_AT_LENGTH
+@EACH_KIND
 def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     """While the driver registers nothing, memory parks where it cannot be pinned, and every byte
     is right. When it does again, memory moves as before."""
