@@ -71,7 +71,7 @@ def test_what_the_table_shows() -> None:
 @pytest.mark.promise("`make demo-cluster` shows a table of both nodes...")
 def test_on_a_terminal_it_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three lines in place, none wider than the terminal; a headline leaves them standing."""
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((50, 20)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((50, 20)))
     out = Terminal()
     view = TableView(("n1", "n2"), out)
     for _ in range(2):
