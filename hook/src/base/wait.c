@@ -88,7 +88,7 @@ bool wait_for(const struct wait_condition *condition, const char *call_name) {
         if (cancelled || condition->holds(condition->argument)) break;
         if (condition->until_ns != UINT64_MAX && clock_now_ns() >= condition->until_ns) break;
         if (condition->wants_turn && !atomic_load(&mine.wants_turn)) begin_to_want_turn(call_name);
-        futex_wait(seen, condition->until_ns);
+        if (!condition->polls) futex_wait(seen, condition->until_ns);
     }
 
     if (cancelled) atomic_fetch_add(&calls_cancelled, 1);

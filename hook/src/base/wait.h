@@ -9,12 +9,14 @@
  * `until_ns` (UINT64_MAX: never): then true as well, and the caller finds out. The condition is
  * looked at after every wait_wake_all, and first when the wait can be cancelled already: what it
  * tells others then is told in time. With `wants_turn` the call counts, from the second look on,
- * among those for which the agent asks for a turn. */
+ * among those for which the agent asks for a turn. A look that `polls` sleeps by itself, for
+ * milliseconds, on what wakes no thread of ours; it may put `until_ns` off. */
 struct wait_condition {
     bool (*holds)(void *argument);
     void *argument;
     uint64_t until_ns;
     bool wants_turn;
+    bool polls;
 };
 bool wait_for(const struct wait_condition *condition, const char *call_name);
 

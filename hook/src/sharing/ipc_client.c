@@ -15,8 +15,7 @@
 
 #define PATIENCE_S 10
 #define PATIENCE_NS (PATIENCE_S * 1000000000ull)
-#define AT_ONCE_MS 20
-#define LOOK_NS 10000000u
+#define LOOK_MS 10
 
 /* Waits for a place in the exporter's queue where that is full. Whoever else has bound the name is
  * not told the token. */
@@ -44,27 +43,6 @@ enum ipc_client_answer ipc_client_ask(struct ipc_client *client, const struct ip
             return IPC_CLIENT_HERE;
         if (errno != EPIPE || clock_now_ns() > client->until_ns) return IPC_CLIENT_GONE;
         close(client->socket);
-    }
-}
-
-/* A signal may come into the look. */
-static bool is_readable(void *argument) {
-    struct pollfd readable = {.fd = ((struct ipc_client *)argument)->socket, .events = POLLIN};
-    return poll(&readable, 1, 0) > 0;
-}
-
-/* Most answers are there at once. The others may take as long as a turn of somebody else, so the
- * wait can be cancelled. */
-static enum ipc_client_answer wait_for_packet(struct ipc_client *client) {
-    struct pollfd readable = {.fd = client->socket, .events = POLLIN};
-    if (poll(&readable, 1, AT_ONCE_MS) == 1) return IPC_CLIENT_HERE;
-    for (;;) {
-        const uint64_t now_ns = clock_now_ns();
-        const struct wait_condition condition = {
-            .holds = is_readable, .argument = client, .until_ns = now_ns + LOOK_NS};
-        if (now_ns >= client->until_ns) return IPC_CLIENT_GONE;
-        if (!wait_for(&condition, "cuIpcOpenMemHandle")) return IPC_CLIENT_CANCELLED;
-        if (is_readable(client)) return IPC_CLIENT_HERE;
     }
 }
 
@@ -98,41 +76,53 @@ static bool says_to_wait(const struct ipc_batch *batch, ssize_t bytes, size_t de
            ipc_batch_waits(batch);
 }
 
-/* `*again`: the exporter is still busy with it. */
-static enum ipc_client_answer take_packet(struct ipc_client *client,
-                                          const struct ipc_handle *handle, struct ipc_batch *batch,
-                                          int descriptors[IPC_BATCH_MAX], bool *again) {
+struct packet_wait {
+    struct wait_condition condition;
+    struct ipc_client *client;
+    const struct ipc_handle *handle;
+    struct ipc_batch *batch;
+    int *descriptors;
+    enum ipc_client_answer answer;
+};
+
+/* Whether a packet has come that says more than that the exporter is still busy. */
+static bool take_packet(void *argument) {
+    struct packet_wait *wait = argument;
     union {
         struct cmsghdr header;
         char room[CMSG_SPACE(IPC_BATCH_MAX * sizeof(int))];
     } control;
-    struct iovec bytes = {batch, sizeof *batch};
+    struct iovec bytes = {wait->batch, sizeof *wait->batch};
     struct msghdr message = {.msg_iov = &bytes,
                              .msg_iovlen = 1,
                              .msg_control = &control,
                              .msg_controllen = sizeof control};
-    const ssize_t received = recvmsg(client->socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    *again = false;
-    if (received <= 0) return IPC_CLIENT_GONE;
-    const size_t count = take_descriptors(&message, descriptors);
-    *again = says_to_wait(batch, received, count);
-    if (*again || ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0 &&
-                   ipc_batch_check(batch, (size_t)received, count, handle, &client->progress)))
-        return IPC_CLIENT_HERE;
-    for (size_t i = 0; i < count; i++)
-        close(descriptors[i]);
-    return refusal(batch, received, message.msg_flags);
+    struct pollfd readable = {.fd = wait->client->socket, .events = POLLIN};
+    if (poll(&readable, 1, LOOK_MS) <= 0) return false;
+    const ssize_t received = recvmsg(readable.fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (received <= 0) return true;
+    const size_t count = take_descriptors(&message, wait->descriptors);
+    wait->client->until_ns = wait->condition.until_ns = clock_now_ns() + PATIENCE_NS;
+    if (says_to_wait(wait->batch, received, count)) return false;
+    wait->answer = refusal(wait->batch, received, message.msg_flags);
+    if ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0 &&
+        ipc_batch_check(wait->batch, (size_t)received, count, wait->handle,
+                        &wait->client->progress))
+        wait->answer = IPC_CLIENT_HERE;
+    for (size_t i = 0; i < count && wait->answer != IPC_CLIENT_HERE; i++)
+        close(wait->descriptors[i]);
+    return true;
 }
 
+/* Most answers are there at once. The others may take as long as a turn of somebody else: all of it
+ * is one wait, so that an interrupt finds it whenever it comes. */
 enum ipc_client_answer ipc_client_next(struct ipc_client *client, const struct ipc_handle *handle,
                                        struct ipc_batch *batch, int descriptors[IPC_BATCH_MAX]) {
-    bool again = true;
-    enum ipc_client_answer answer = IPC_CLIENT_HERE;
-    while (again && (answer = wait_for_packet(client)) == IPC_CLIENT_HERE) {
-        answer = take_packet(client, handle, batch, descriptors, &again);
-        client->until_ns = clock_now_ns() + PATIENCE_NS;
-    }
-    return answer;
+    struct packet_wait wait = {.client = client, .handle = handle, .batch = batch};
+    wait.condition = (struct wait_condition){take_packet, &wait, client->until_ns, .polls = true};
+    wait.descriptors = descriptors;
+    wait.answer = IPC_CLIENT_GONE;
+    return wait_for(&wait.condition, "cuIpcOpenMemHandle") ? wait.answer : IPC_CLIENT_CANCELLED;
 }
 
 bool ipc_client_is_done(const struct ipc_client *client) {
