@@ -12,10 +12,10 @@ JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES))
 export PYTHONDONTWRITEBYTECODE :=
 # What is read and written is UTF-8, whatever the machine's locale is.
 export PYTHONUTF8 := 1
-# Two workers a core: the tests wait for processes more than they compute. But at most one for each GiB of
+# Three workers a core: the tests wait for processes as much as they compute. But at most one for each GiB of
 # memory. A file to each at a time, in the order of tests/conftest.py.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30; \
-  print(max(1, min(2 * $(CORES), 16, gib)))')
+  print(max(1, min(3 * $(CORES), 16, gib)))')
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: build panel chart test test-core test-hook test-server test-panel test-full test-long test-cluster test-seeds flaky faults sanitize lint format \

@@ -249,6 +249,7 @@ def test_an_allocation_waits_for_contexts_that_open_just_then(patient: Crowded, 
     bob.ok("end")
 
 
+@pytest.mark.full
 @pytest.mark.promise("bad-memory", "Memory of strangers that appears in the middle of an exchange")
 def test_a_program_outside_in_the_middle_of_an_exchange(patient: Crowded) -> None:
     """Two have more than fits beside each other, and a program without the hook takes a part of

@@ -190,14 +190,14 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
 @pytest.mark.parametrize(
     ("kind", "victim"),
     [
-        ("plain", "giver"),
+        pytest.param("plain", "giver", marks=pytest.mark.full),
         ("plain", "taker"),
         ("mapped", "giver"),
         pytest.param("mapped", "taker", marks=pytest.mark.full),
         pytest.param("async", "giver", marks=pytest.mark.full),
-        ("async", "taker"),
+        pytest.param("async", "taker", marks=pytest.mark.full),
         ("managed", "giver"),
-        ("managed", "taker"),
+        pytest.param("managed", "taker", marks=pytest.mark.full),
     ],
 )
 def test_a_kill_in_the_middle_of_a_full_duplex_hand_over(slow: SmallDevice, victim: str) -> None:

@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WARM_UP_BATCHES = 5, WARM_UP_LAUNCHES = 48, COUNTED_BATCHES = 12 };
+enum { WARM_UP_BATCHES = 5, WARM_UP_LAUNCHES = 48, COUNTED_BATCHES = 6 };
 
 typedef CUresult (*get_proc_address_fn)(const char *, void **, int, cuuint64_t, void *);
 

@@ -106,6 +106,7 @@ def is_there(folder: Path) -> bool:
     return found.stdout != ""
 
 
+@pytest.mark.full
 @pytest.mark.promise("`try` starts a JupyterLab on a...")
 def test_the_cells_of_both_notebooks_run(temporary: Path) -> None:
     """Beside each other, and the memory of the first is as it was after the second had more than

@@ -36,6 +36,7 @@ assert call('cuGraphInstantiateWithFlags', byref(ready), graph, c_uint64(0)) == 
 assert call('cuGraphLaunch', ready, c_void_p(s)) == call('cuStreamSynchronize', c_void_p(s)) == 0"""
 ARRAY = "made('cuArrayCreate_v2', byref(Array(1024, 3 * 1024, FLOAT, 1)))"
 KINDS = {"pooled": POOLED, "exported": EXPORTED, "managed": MANAGED, "graph": GRAPH}
+REST = sorted(KINDS.keys() - {"graph"})
 
 
 def has_parked_all_that_it_can(shared: Room, name: str, fixed: int) -> None:
@@ -71,7 +72,10 @@ def foreign_mib(shared: Room) -> int:
     "Pools that others may have, exported, read-mostly managed and graph-owned memory and arrays "
     "are passed through, stay, are counted and shown",
 )
-@pytest.mark.parametrize("kind", [*KINDS, "array"])
+@pytest.mark.parametrize(
+    "kind",
+    ["graph", "array", *(pytest.param(each, marks=pytest.mark.full) for each in REST)],
+)
 def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: str) -> None:
     """Pools that others may have, memory that was exported, managed memory that is mostly read,
     graph-owned memory, arrays: the driver's own, or others', counted as fixed, never touched while

@@ -37,6 +37,9 @@ SMALL_FIXED = 48 * MIB
 """Of that. Memory that is given away as a whole would not fit beside it."""
 
 
+OTHER_VICTIMS = [("who leaves", 1), ("who comes", 1), ("who comes", 3)]
+
+
 class Host:
     """A device, its scheduler, and tenants in one control group."""
 
@@ -208,8 +211,13 @@ def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> No
 
 
 @pytest.mark.promise("Where host memory is short, what comes...")
-@pytest.mark.parametrize("victim", ["who leaves", "who comes"])
-@pytest.mark.parametrize("gone", [pytest.param(1, marks=pytest.mark.full), 3])
+@pytest.mark.parametrize(
+    ("victim", "gone"),
+    [
+        ("who leaves", 3),
+        *(pytest.param(*each, marks=pytest.mark.full) for each in OTHER_VICTIMS),
+    ],
+)
 def test_a_process_killed_in_the_middle_of_an_exchange(
     tmp_path: Path, victim: str, gone: int
 ) -> None:

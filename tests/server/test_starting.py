@@ -21,7 +21,7 @@ from tests.support.other_user import OTHER_UID, as_root_only
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.waits import WAIT_S_MAX, wait_until
 
-SERVERS = 10
+SERVERS = 5
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def test_an_export_in_the_moment_in_which_the_gate_opens(opens: Opens, tmp_path:
     "An export that is interrupted, or loses its turn, while its memory is made one allocation "
     "leaves that as it was",
 )
-@pytest.mark.parametrize("parts", [3, 7])
+@pytest.mark.parametrize("parts", [3, pytest.param(7, marks=pytest.mark.full)])
 def test_an_export_that_is_interrupted_in_the_middle(opens: Opens, parts: int) -> None:
     """Nobody wants it any more, so that it moves on. Not all copies out have begun, or all."""
     program = opens(f"hold cuEventQuery {MOVER} until=copied nth=1")
