@@ -19,12 +19,12 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; gib = os.sysconf("SC_PHYS_PAGES") * 
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: build panel chart test test-core test-hook test-server test-panel test-full test-long test-cluster test-seeds flaky faults sanitize lint format \
-  demo demo-small demo-cluster docs generate clean help rooms mutate
+  demo demo-small demo-cluster docs generate clean help rooms promises mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks bench-view
 
 help:
 	@echo "make build | panel | test | test-core | test-hook | test-server | test-panel | test-full | test-long | test-cluster | test-seeds | flaky | faults | sanitize"
-	@echo "make lint | format | demo | demo-small | demo-cluster | docs | generate | chart"
+	@echo "make lint | format | demo | demo-small | demo-cluster | docs | generate | chart | promises"
 	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | bench-view | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
@@ -145,7 +145,6 @@ lint: $(VENV)/.ready-for-lint
 	$(PY) -m jupyter_gpushare.protocol.generate --check
 	$(PY) -m jupyter_gpushare.kubelet.api.generate --check
 	$(PY) docs/generate_settings.py --check
-	$(PY) -m tests.promises --check
 	$(PY) labextension/build.py --check
 
 # The documentation site, in build/site. What Sphinx warns of is an error.
@@ -167,7 +166,6 @@ generate: $(READY)
 	@if $(PY) -c 'import grpc_tools' 2>/dev/null; then $(PY) -m jupyter_gpushare.kubelet.api.generate; fi
 	$(PY) docs/generate_settings.py
 	$(PY) docs/generate_states.py
-	$(PY) -m tests.promises
 
 # With a real JupyterHub, whose proxy npm puts into build/node. KEEP=1 leaves the hub up, for a look at
 # it with a browser.
@@ -182,6 +180,10 @@ demo-small: build
 # what is missing.
 demo-cluster: build
 	$(PY) -m tests.demo.cluster $(DEMO_ARGS)
+
+# What the software promises, with the tests that hold it.
+promises: $(READY)
+	@$(PY) -m tests.promises
 
 # Which room needs which, each arrow that leads up, the circles, and the figures that
 # tests/test_architecture.py holds.

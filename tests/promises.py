@@ -1,27 +1,28 @@
-"""What the software promises: marks on the tests, from which docs/promises.md is made.
+"""What the software promises: marks on the tests. `make promises` prints the list.
 
-`@pytest.mark.promise("hook", "Direct linking reaches the wrappers")` states a promise under one of
-`HEADINGS`, on one of the tests that hold it. The others that hold it name its beginning:
-`@pytest.mark.promise("Direct linking...")`. Marks are read from the sources, without imports.
+`@pytest.mark.promise("hook-17", "Direct linking reaches the wrappers")` states a promise, on one of
+the tests that hold it: its id is a key of `HEADINGS` and a number. The others that hold it have the
+id alone: `@pytest.mark.promise("hook-17")`. A new one takes the next number of its heading; numbers
+are not used again. Marks are read from the sources, without imports.
 
-Run `python -m tests.promises` after a change of a mark (`make generate` does); with `--check` it
-writes nothing and fails where the document differs. As a pytest plugin (tests/conftest.py loads it)
-this module fails a run in which a promised test was skipped.
+As a pytest plugin (tests/conftest.py loads it) this module fails a run in which a promised test was
+skipped.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
+import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "promises.md"
+
+ID = re.compile(r"[a-z-]+-[1-9][0-9]*")
 
 HEADINGS = {
     "simulated": "The simulated GPU",
@@ -49,20 +50,10 @@ HEADINGS = {
     "gpu": "On a real GPU",
 }
 
-INTRODUCTION = """\
-# What the software promises
-
-`make generate` writes this page from the marks on the tests (`tests/promises.py`). Each line is a
-promise, with the ids of the tests that hold it. A run in which a promised test was skipped fails;
-only the tests under `tests/gpu/` may be skipped, for they need a real device. The tests in
-`tests/bad_input/` and `tests/end_to_end/` run the real scheduler and the real hook together, on the
-simulated GPU.
-"""
-
 
 @dataclass(frozen=True)
 class Mark:
-    """One mark, on a test that pytest calls `test`."""
+    """One mark, on a test that pytest calls `test`, or on all of a file."""
 
     test: str
     line: int
@@ -75,11 +66,19 @@ class Mark:
 
 @dataclass
 class Promise:
-    """One line of the document, under its heading."""
+    """With the tests that hold it, the one that states it first."""
 
-    heading: str
+    id: str
     text: str
     tests: list[str] = field(default_factory=list)
+
+    @property
+    def heading(self) -> str:
+        return self.id.rpartition("-")[0]
+
+    @property
+    def number(self) -> int:
+        return int(self.id.rpartition("-")[2])
 
 
 class BadMark(Exception):
@@ -98,28 +97,27 @@ def marks_on(path: str, test: str, *nodes: ast.AST) -> Iterator[Mark]:
                     for arg in args
                     if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
                 )
-                mark = Mark(f"{path}::{test}", node.lineno, texts)
-                if not test.rpartition("::")[2].startswith(("test", "runTest")):
+                mark = Mark(f"{path}::{test}" if test else path, node.lineno, texts)
+                if test and not test.rpartition("::")[2].startswith(("test", "runTest")):
                     raise BadMark(f"{mark.place}: pytest does not collect {test} as a test.")
                 yield mark
 
 
 def marks_of(path: str, source: str) -> Iterator[Mark]:
-    """The marks of a file. `pytestmark` of a machine of Hypothesis has those of its runTest."""
+    """The marks of a file. `pytestmark` of a machine of Hypothesis has those of its runTest, that
+    of a module those of all its tests."""
     named: dict[str, ast.expr] = {}
-    stated: set[str] = set()
 
     def marked(test: str, *nodes: ast.expr) -> Iterator[Mark]:
-        """A mark that has a name is stated by the first test that bears it, and named by others."""
+        """A mark may have a name."""
         yield from marks_on(path, test, *nodes)
         for name in (node.id for node in nodes if isinstance(node, ast.Name) and node.id in named):
-            for mark in marks_on(path, test, named[name]):
-                again = name in stated and len(mark.arguments) > 1
-                stated.add(name)
-                yield replace(mark, arguments=(f"{mark.arguments[1]}...",)) if again else mark
+            yield from marks_on(path, test, named[name])
 
     for node in ast.parse(source).body:
         match node:
+            case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value):
+                yield from marks_on(path, "", value)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 named[name] = value
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -146,46 +144,49 @@ def read_marks(root: Path = ROOT) -> list[Mark]:
 
 
 def promises_of(marks: list[Mark]) -> list[Promise]:
-    """The promises by heading, each with its tests; the one that states it comes first."""
+    """The promises in the order of headings and numbers, each with its tests."""
     stated: dict[str, Promise] = {}
+    order = list(HEADINGS)
     for mark in marks:
         match mark.arguments:
-            case (heading, text) if heading in HEADINGS and text not in stated:
-                stated[text] = Promise(heading, text, [mark.test])
-            case (heading, text) if heading in HEADINGS:
-                raise BadMark(
-                    f"{mark.place}: {stated[text].tests[0]} states this promise too. "
-                    'Name its beginning instead: @pytest.mark.promise("beginning...").'
-                )
-            case (beginning,) if beginning.endswith("..."):
+            case (name, text) if ID.fullmatch(name) and name.rpartition("-")[0] in HEADINGS:
+                promise = stated.setdefault(name, Promise(name, text))
+                if promise.text != text:
+                    raise BadMark(
+                        f"{mark.place}: {promise.tests[0]} states {name}. "
+                        f"The next free id is {next_id(stated, promise.heading)}."
+                    )
+                promise.tests.append(mark.test)
+            case (name,) if ID.fullmatch(name):
                 pass
             case _:
                 raise BadMark(
-                    f"{mark.place}: a mark has a heading of tests/promises.py and a text, "
-                    "or the beginning of another mark's text with three dots."
+                    f"{mark.place}: a mark has an id, such as hook-17, of a heading of "
+                    "tests/promises.py, and the text where the promise is stated."
                 )
     for mark in marks:
         if len(mark.arguments) == 1:
-            beginning = mark.arguments[0].removesuffix("...")
-            fitting = [text for text in stated if text.startswith(beginning)]
-            if len(fitting) != 1:
-                raise BadMark(f"{mark.place}: {len(fitting)} promises begin so. Name one.")
-            stated[fitting[0]].tests.append(mark.test)
-    order = list(HEADINGS)
-    return sorted(stated.values(), key=lambda promise: order.index(promise.heading))
+            if mark.arguments[0] not in stated:
+                raise BadMark(f"{mark.place}: no test states {mark.arguments[0]}.")
+            stated[mark.arguments[0]].tests.append(mark.test)
+    return sorted(stated.values(), key=lambda each: (order.index(each.heading), each.number))
+
+
+def next_id(stated: Mapping[str, Promise], heading: str) -> str:
+    numbers = (each.number for each in stated.values() if each.heading == heading)
+    return f"{heading}-{max(numbers, default=0) + 1}"
 
 
 def render(promises: list[Promise]) -> str:
-    """The document."""
-    lines = [INTRODUCTION]
+    """The list, as text."""
+    lines: list[str] = []
     for key, heading in HEADINGS.items():
-        lines.append(f"## {heading}\n")
+        lines += ["", heading, ""]
         for promise in promises:
             if promise.heading == key:
-                tests = ", ".join(f"`{test}`" for test in promise.tests)
-                lines.append(f"- {promise.text} — {tests}")
-        lines.append("")
-    return "\n".join(lines).rstrip("\n") + "\n"
+                lines.append(f"{promise.id}: {promise.text}")
+                lines += (f"    {test}" for test in promise.tests)
+    return "\n".join(lines[1:]) + "\n"
 
 
 class SkippedPromises:
@@ -213,8 +214,9 @@ class SkippedPromises:
         broken: list[str] = []
         for node in self.skipped:
             inside = (node.rstrip("/") + "/", node + "::")
-            broken += [node] if node.split("[")[0] in promised else []
-            broken += sorted(test for test in promised if test.startswith(inside))
+            is_promised = {node.split("[")[0], node.split("::")[0]} & promised
+            broken += [node] if is_promised else []
+            broken += sorted(test for test in promised - {node} if test.startswith(inside))
         return broken
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -227,22 +229,12 @@ class SkippedPromises:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare; fail on a difference")
-    options = parser.parse_args(arguments)
+def main() -> int:
     try:
-        page = render(promises_of(read_marks()))
+        print(render(promises_of(read_marks())), end="")
     except BadMark as problem:
         print(problem, file=sys.stderr)
         return 1
-    if DOCUMENT.exists() and DOCUMENT.read_text() == page:
-        return 0
-    if options.check:
-        print("docs/promises.md is not what the marks say. Run `make generate`.", file=sys.stderr)
-        return 1
-    DOCUMENT.write_text(page)
-    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
     return 0
 
 

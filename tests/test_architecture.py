@@ -63,10 +63,10 @@ def ours(names: set[str]) -> set[str]:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-97",
     "The core is pure, and keeps its invariants under Hypothesis's stateful testing",
 )
-@pytest.mark.promise("demo", "Each room of the code uses only the rooms that it may use")
+@pytest.mark.promise("demo-15", "Each room of the code uses only the rooms that it may use")
 @pytest.mark.parametrize("path", modules(PACKAGE / "core"), ids=lambda p: p.name)
 def test_core_is_pure(path: Path) -> None:
     """The core imports the pure part of the standard library and itself, nothing else."""
@@ -76,7 +76,7 @@ def test_core_is_pure(path: Path) -> None:
     assert ours(names) <= {"core"}
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 def test_the_plugin_decides_apart_from_what_it_does() -> None:
     """What runs beside a kubelet decides without a clock, a socket or gRPC."""
     outside = {"time", "asyncio", "socket", "os", "grpc", "logging"}
@@ -84,7 +84,7 @@ def test_the_plugin_decides_apart_from_what_it_does() -> None:
         assert not imported(PACKAGE / "kubelet" / name) & outside, name
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 def test_the_view_decides_apart_from_what_it_does() -> None:
     """What is believed of nodes, and who may see what of it: without a clock or a socket."""
     outside = {"time", "datetime", "asyncio", "socket", "os", "logging", "tornado", "sqlite3"}
@@ -94,7 +94,7 @@ def test_the_view_decides_apart_from_what_it_does() -> None:
         assert ours(found) <= {"reports", "view"}, name
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 def test_one_file_of_the_view_knows_the_hubs_package() -> None:
     """Nodes and tests without JupyterHub use all the others."""
     knowing = [
@@ -105,7 +105,7 @@ def test_one_file_of_the_view_knows_the_hubs_package() -> None:
     assert knowing == ["oauth.py"]
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 def test_what_is_reported_is_decided_apart_from_sending_it() -> None:
     """What a report says is known without a clock, a socket or the scheduler's process."""
     for name in ("format", "delta", "problems", "waits"):
@@ -114,14 +114,14 @@ def test_what_is_reported_is_decided_apart_from_sending_it() -> None:
         assert ours(imported(path)) <= {"core", "reports"}, path
 
 
-@pytest.mark.promise("The core is pure, and keeps...")
+@pytest.mark.promise("scheduler-97")
 def test_core_reads_no_clock() -> None:
     """Time is an argument of the core: nobody in it can read one."""
     for path in modules(PACKAGE / "core"):
         assert not imported(path) & {"time", "datetime", "asyncio", "random"}, path
 
 
-@pytest.mark.promise("The simulator decides by the production...")
+@pytest.mark.promise("simulator-6")
 def test_the_simulator_has_only_virtual_time() -> None:
     """It reads no clock, and of the package it uses the core alone: no process, no socket."""
     for path in modules(PACKAGE / "simulator"):
@@ -129,14 +129,14 @@ def test_the_simulator_has_only_virtual_time() -> None:
         assert ours(imported(path)) <= {"core", "simulator"}, path
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 @pytest.mark.parametrize("path", modules(PACKAGE / "protocol"), ids=lambda p: p.name)
 def test_protocol_does_not_know_the_core(path: Path) -> None:
     """The protocol package imports itself alone from ours."""
     assert ours(imported(path)) <= {"protocol", "__version__"}
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 def test_one_module_knows_core_and_protocol() -> None:
     """Only scheduler/hook/translate.py imports messages of the protocol and events of the core."""
     both = [
@@ -148,7 +148,7 @@ def test_one_module_knows_core_and_protocol() -> None:
     assert both == ["translate.py"]
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 def test_one_module_drives_the_core() -> None:
     """driver.py alone calls Scheduler.handle or Scheduler.steps."""
     callers = [
@@ -159,7 +159,7 @@ def test_one_module_drives_the_core() -> None:
     assert callers == ["driver.py"]
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 @pytest.mark.parametrize("room", ["kernel", "cli", "client", "kubelet", "server", "hub"])
 def test_clients_use_the_api_alone(room: str) -> None:
     """Kernel side and command line speak to the scheduler through its API, not its insides.
@@ -178,14 +178,14 @@ def used_only_runtime_dir(path: Path) -> bool:
     return all(n.startswith("jupyter_gpushare.scheduler.runtime_dir") for n in scheduler)
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 def test_shipping_code_never_imports_tests() -> None:
     """No module of the package imports from tests."""
     for path in modules(PACKAGE):
         assert not any(n.split(".")[0] == "tests" for n in imported(path)), path
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 @pytest.mark.parametrize("name", PURE_C_FILES)
 def test_pure_c_files_include_no_outside_world(name: str) -> None:
     """The decisions of the hook include no CUDA, socket, clock or pthread header."""
@@ -193,7 +193,7 @@ def test_pure_c_files_include_no_outside_world(name: str) -> None:
         assert not PURE_C_HEADERS_FORBIDDEN.search(path.read_text()), path
 
 
-@pytest.mark.promise("Each room of the code uses...")
+@pytest.mark.promise("demo-15")
 def test_only_symbols_c_resolves_symbols() -> None:
     """In the hook, dlsym, dlvsym and dlopen are called in symbols.c alone."""
     callers = {
@@ -214,7 +214,7 @@ def test_only_options_c_reads_the_environment() -> None:
     assert callers <= {"options.c"}
 
 
-@pytest.mark.promise("hook", "The hook never ends its host, and needs the C library alone")
+@pytest.mark.promise("hook-53", "The hook never ends its host, and needs the C library alone")
 def test_the_hook_never_ends_its_host() -> None:
     """No exit, abort or assert in the hook: the user's kernel outlives our bugs."""
     for path in HOOK.rglob("*.c"):

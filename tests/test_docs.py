@@ -14,7 +14,7 @@ from tests.packaging.environments import paths_of_the_machine
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.promise("demo", "The documents tell the truth about settings and files")
+@pytest.mark.promise("demo-16", "The documents tell the truth about settings and files")
 def test_the_settings_page_is_what_the_table_says() -> None:
     """docs/settings.md is generated; one error says what to do after a change of the table."""
     command = [sys.executable, ROOT / "docs" / "generate_settings.py", "--check"]
@@ -22,7 +22,7 @@ def test_the_settings_page_is_what_the_table_says() -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.promise("The documents tell the truth about...")
+@pytest.mark.promise("demo-16")
 def test_links_between_documents_lead_somewhere() -> None:
     """Each relative link of a document names a file that exists."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "hook").rglob("*.md")]
@@ -39,7 +39,7 @@ SUFFIXES = "py|c|h|S|md|toml|ts|tsx|yaml|json|ptx|cu|sh|map"
 PATH = re.compile(rf"(?:[\w.*-]+/)*[\w.*-]+\.(?:{SUFFIXES})|(?:[\w.-]+/)+[\w.-]*|Makefile")
 
 
-@pytest.mark.promise("The documents tell the truth about...")
+@pytest.mark.promise("demo-16")
 @pytest.mark.parametrize("page", PAGES)
 def test_each_path_that_a_page_names_exists(page: str) -> None:
     """A page for developers names no file or folder that is gone."""
@@ -50,7 +50,7 @@ def test_each_path_that_a_page_names_exists(page: str) -> None:
     assert not missing, f"{page} names what does not exist: {missing}. Correct the page."
 
 
-@pytest.mark.promise("The documents tell the truth about...")
+@pytest.mark.promise("demo-16")
 def test_each_name_in_brackets_stands_in_the_file_before_it() -> None:
     """ARCHITECTURE.md names functions and tables behind their file, where they are."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
@@ -63,7 +63,7 @@ def test_each_name_in_brackets_stands_in_the_file_before_it() -> None:
         assert re.search(rf"\b{name}\b", files[0].read_text()), f"{path} has no {name}"
 
 
-@pytest.mark.promise("The documents tell the truth about...")
+@pytest.mark.promise("demo-16")
 def test_the_list_of_decisions_has_each_page_with_its_title() -> None:
     """docs/decisions/README.md names every decision in the words of its page."""
     folder = ROOT / "docs" / "decisions"

@@ -3,41 +3,47 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 
 from tests.promises import (
-    DOCUMENT,
     HEADINGS,
     BadMark,
     SkippedPromises,
+    main,
     marks_of,
     promises_of,
     read_marks,
-    render,
 )
 
 pytest_plugins = ["pytester"]
 
 promises_here = functools.cache(lambda: promises_of(read_marks()))
 """Reading them parses all tests."""
-STATED = '@pytest.mark.promise("hook", "Frees never wait for the turn")\n'
+STATED = '@pytest.mark.promise("hook-1", "Frees never wait for the turn")\n'
+NAMED = '@pytest.mark.promise("hook-1")\n'
 
 
-@pytest.mark.promise("demo", "Each promise has a test that exists, and a skipped one fails the run")
-def test_the_document_says_what_the_marks_say() -> None:
-    """docs/promises.md is made from the marks."""
-    page = render(promises_here())
-    assert page == DOCUMENT.read_text(), "Run `make generate`; a promise is a mark on a test."
+@pytest.mark.promise(
+    "demo-17", "Each promise has a test that exists, and a skipped one fails the run"
+)
+def test_the_list_has_each_promise_with_its_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    """`make promises` prints it."""
+    assert main() == 0
+    printed = capsys.readouterr().out
+    for promise in promises_here():
+        tests = "".join(f"    {test}\n" for test in promise.tests)
+        assert f"{promise.id}: {promise.text}\n{tests}" in printed
 
 
-@pytest.mark.promise("Each promise has a test that...")
+@pytest.mark.promise("demo-17")
 def test_every_heading_has_promises() -> None:
     """No part of what was promised is without a test."""
     assert {promise.heading for promise in promises_here()} == set(HEADINGS)
 
 
-@pytest.mark.promise("Each promise has a test that...")
+@pytest.mark.promise("demo-17")
 def test_each_promise_is_held_without_a_gpu_too() -> None:
     """CI has no GPU: only what stands under "On a real GPU" may need one."""
     for promise in promises_here():
@@ -46,16 +52,17 @@ def test_each_promise_is_held_without_a_gpu_too() -> None:
 
 
 def test_a_promise_has_all_its_tests() -> None:
-    """Functions, methods and machines of Hypothesis hold a promise; its beginning names it."""
+    """Functions, methods, machines of Hypothesis and whole files hold a promise by its id."""
     source = (
         f"{STATED}def test_a(): pass\n"
-        'class TestB:\n    @pytest.mark.promise("Frees never...")\n    def test_c(self): pass\n'
+        f"class TestB:\n    {NAMED}    def test_c(self): pass\n"
         "TestD = D.TestCase\n"
-        'TestD.pytestmark = [pytest.mark.full, pytest.mark.promise("Frees never...")]\n'
+        'TestD.pytestmark = [pytest.mark.full, pytest.mark.promise("hook-1")]\n'
+        'pytestmark = pytest.mark.promise("hook-1")\n'
     )
     (promise,) = promises_of(list(marks_of("tests/test_it.py", source)))
     ids = ["test_a", "TestB::test_c", "TestD::runTest"]
-    assert promise.tests == [f"tests/test_it.py::{name}" for name in ids]
+    assert promise.tests == [*(f"tests/test_it.py::{name}" for name in ids), "tests/test_it.py"]
 
 
 def test_a_mark_may_have_a_name() -> None:
@@ -70,12 +77,16 @@ def test_a_mark_may_have_a_name() -> None:
     ("source", "complaint"),
     [
         (f"{STATED}def helper(): pass", "does not collect helper"),
-        (f"{STATED}def test_a(): pass\n{STATED}def test_b(): pass", "test_a states this promise"),
-        ('@pytest.mark.promise("Frees...")\ndef test_a(): pass', "0 promises begin so"),
-        ('@pytest.mark.promise("hok", "Frees")\ndef test_a(): pass', "has a heading"),
-        ('@pytest.mark.promise("Frees")\ndef test_a(): pass', "has a heading"),
+        (
+            f"{STATED}def test_a(): pass\n{STATED.replace('never', 'soon')}def test_b(): pass",
+            "test_a states hook-1. The next free id is hook-2.",
+        ),
+        (f"{NAMED}def test_a(): pass", "no test states hook-1"),
+        ('@pytest.mark.promise("hok-1", "Frees")\ndef test_a(): pass', "has an id"),
+        ('@pytest.mark.promise("Frees")\ndef test_a(): pass', "has an id"),
+        ('@pytest.mark.promise("hook", "Frees")\ndef test_a(): pass', "has an id"),
     ],
-    ids=["no-test", "stated-twice", "not-stated", "no-such-heading", "no-dots"],
+    ids=["no-test", "stated-twice", "not-stated", "no-such-heading", "no-id", "no-number"],
 )
 def test_a_bad_mark_is_told(source: str, complaint: str) -> None:
     """A mark that states no promise and names none is an error with its place."""
@@ -83,16 +94,17 @@ def test_a_bad_mark_is_told(source: str, complaint: str) -> None:
         promises_of(list(marks_of("tests/test_it.py", source)))
 
 
-@pytest.mark.promise("Each promise has a test that...")
+@pytest.mark.promise("demo-17")
 @pytest.mark.parametrize(
     "source",
     [
         f"{STATED}def test_promised(): pytest.skip('no reason')",
         f"pytest.skip('no reason', allow_module_level=True)\n{STATED}def test_promised(): pass",
+        f"pytestmark = {STATED.removeprefix('@')}def test_promised(): pytest.skip('no reason')",
         "@pytest.mark.parametrize('n', [1, 2])\n"
         f"{STATED}def test_promised(n): n == 1 or pytest.skip('no reason')",
     ],
-    ids=["test", "file", "one-of-several"],
+    ids=["test", "file", "of-a-file", "one-of-several"],
 )
 def test_a_skipped_promise_fails_the_run(pytester: pytest.Pytester, source: str) -> None:
     """A run in which a promised test was skipped, alone or with its whole file, does not pass. One
@@ -101,7 +113,7 @@ def test_a_skipped_promise_fails_the_run(pytester: pytest.Pytester, source: str)
     (folder / "test_other.py").write_text("def test_other(): pass\n")
     for text, status in (
         (source, pytest.ExitCode.TESTS_FAILED),
-        (source.replace(STATED, ""), pytest.ExitCode.OK),
+        (re.sub(r"pytestmark = .*|@pytest.mark.promise.*", "", source), pytest.ExitCode.OK),
     ):
         (folder / "test_it.py").write_text(f"import pytest\n{text}\n")
         plugin = SkippedPromises(pytester.path)

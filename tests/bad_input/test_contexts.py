@@ -93,7 +93,7 @@ def patient(tmp_path: Path) -> Iterator[Crowded]:
         yield found
 
 
-@pytest.mark.promise("Memory that CUDA contexts of notebooks...")
+@pytest.mark.promise("accounts-56")
 def test_contexts_are_told_from_a_program_outside(patient: Crowded) -> None:
     """NVML says what each process has; what a tenant has allocated is none of it."""
     alice = patient.tenants.start("alice")
@@ -111,7 +111,7 @@ def test_contexts_are_told_from_a_program_outside(patient: Crowded) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-1",
     "The first context of a process on a full device waits for memory of others for "
     "`memory_wait_s`, can be interrupted, and is out of memory afterwards",
 )
@@ -126,7 +126,7 @@ def test_a_context_waits_for_memory_that_cannot_be_moved(patient: Crowded) -> No
     wait_until(lambda: not patient.reason(bob), "nothing is in the way")
 
 
-@pytest.mark.promise("The first context of a process on a full...")
+@pytest.mark.promise("bad-memory-1")
 def test_memory_that_moves_makes_room_for_a_context(patient: Crowded) -> None:
     """At once: nobody waits."""
     patient.with_much("alice", 1000 * MIB)
@@ -136,7 +136,7 @@ def test_memory_that_moves_makes_room_for_a_context(patient: Crowded) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-2",
     "A context takes no space to which memory of a notebook has to come back: it waits, and is out "
     "of memory afterwards",
 )
@@ -152,7 +152,7 @@ def test_a_context_locks_nobodys_memory_out(patient: Crowded) -> None:
     assert bob.heard("open") == [SUCCESS]
 
 
-@pytest.mark.promise("The first context of a process on a full...")
+@pytest.mark.promise("bad-memory-1")
 def test_a_wait_for_a_context_can_be_interrupted(patient: Crowded) -> None:
     """By the word of the scheduler; the next try waits again."""
     alice = patient.with_much("alice", **STAYS)
@@ -168,7 +168,7 @@ def test_a_wait_for_a_context_can_be_interrupted(patient: Crowded) -> None:
     assert bob.heard("open") == [SUCCESS]
 
 
-@pytest.mark.promise("The first context of a process on a full...")
+@pytest.mark.promise("bad-memory-1")
 def test_a_context_that_waits_in_vain_is_out_of_memory(tmp_path: Path) -> None:
     """Once: the next try is answered sooner, until others have released something."""
     with crowded(tmp_path, 2) as device:
@@ -182,7 +182,7 @@ def test_a_context_that_waits_in_vain_is_out_of_memory(tmp_path: Path) -> None:
         wait_until(lambda: bob.result("open") == SUCCESS, "there is room")
 
 
-@pytest.mark.promise("The first context of a process on a full...")
+@pytest.mark.promise("bad-memory-1")
 def test_a_context_does_not_wait_for_a_scheduler_that_is_gone(patient: Crowded) -> None:
     """It ends within `reclaim_s`."""
     patient.with_much("alice", **STAYS)
@@ -192,7 +192,7 @@ def test_a_context_does_not_wait_for_a_scheduler_that_is_gone(patient: Crowded) 
     assert bob.heard("open") == [OUT_OF_MEMORY]
 
 
-@pytest.mark.promise("bad-memory", "A context is not waited for behind programs outside")
+@pytest.mark.promise("bad-memory-3", "A context is not waited for behind programs outside")
 def test_a_program_outside_is_not_waited_for(patient: Crowded) -> None:
     """Nobody can say when it ends."""
     patient.tenants.start("alice")  # nothing is looked at before somebody is there
@@ -204,7 +204,7 @@ def test_a_program_outside_is_not_waited_for(patient: Crowded) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-4",
     "A call that lacks memory because of contexts of others waits, and goes on when they end",
 )
 def test_an_allocation_waits_for_contexts_of_others(patient: Crowded) -> None:
@@ -224,7 +224,7 @@ def test_an_allocation_waits_for_contexts_of_others(patient: Crowded) -> None:
     bob.ok("end")
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 @pytest.mark.parametrize("count", [700 * MIB, 1100 * MIB], ids=["most is there", "little is there"])
 def test_an_allocation_waits_for_contexts_that_open_just_then(patient: Crowded, count: int) -> None:
     """While the driver is busy with it, others open their first contexts. What it was to have
@@ -250,7 +250,9 @@ def test_an_allocation_waits_for_contexts_that_open_just_then(patient: Crowded, 
 
 
 @pytest.mark.full
-@pytest.mark.promise("bad-memory", "Memory of strangers that appears in the middle of an exchange")
+@pytest.mark.promise(
+    "bad-memory-5", "Memory of strangers that appears in the middle of an exchange"
+)
 def test_a_program_outside_in_the_middle_of_an_exchange(patient: Crowded) -> None:
     """Two have more than fits beside each other, and a program without the hook takes a part of
     the device while one parks for the other, whose driver is slow: all bytes are right, before and

@@ -19,7 +19,7 @@ Bystanders = Callable[[], None]
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-1",
     "A program that closes all descriptors: its files are never written to, it goes on with turns",
 )
 def test_a_program_that_closes_all_descriptors_keeps_its_files(
@@ -73,8 +73,8 @@ with open(result, "w") as file:
 """
 
 
-@pytest.mark.promise("hook", "Messages to the user never end up in a file of the program")
-@pytest.mark.promise("A program that closes all descriptors...")
+@pytest.mark.promise("hook-1", "Messages to the user never end up in a file of the program")
+@pytest.mark.promise("bad-input-1")
 def test_a_file_in_the_place_of_stderr_is_not_written_to(
     shared: SharedGpu, bystanders: Bystanders, tmp_path: Path
 ) -> None:

@@ -36,11 +36,11 @@ def other(shared: SharedGpu) -> Kernel:
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-2",
     "A device-side assert: that kernel is told to restart and how much memory that frees",
 )
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-3",
     "A device-side assert: its turn goes back at once, also when nobody looked, and the others go "
     "on",
 )

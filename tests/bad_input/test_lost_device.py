@@ -30,9 +30,9 @@ def shared(tmp_path: Path) -> Iterator[SharedGpu]:
             kernel.stop()
 
 
-@pytest.mark.promise("A fault plan makes a device...")
+@pytest.mark.promise("simulated-38")
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-4",
     "A device that disappears: its users and waiters meet the driver's error, the others go on",
 )
 def test_a_device_that_disappears(shared: SharedGpu) -> None:

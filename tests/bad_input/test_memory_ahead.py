@@ -81,7 +81,7 @@ def ends(device: SmallDevice, alice: MemoryTenant, bob: MemoryTenant) -> None:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-1",
     "While one tenant computes, the parked memory of the next one comes back, and its turn finds "
     "every byte",
 )
@@ -103,7 +103,7 @@ def test_memory_is_back_before_the_turn(device: SmallDevice) -> None:
     alice.verify()
 
 
-@pytest.mark.promise("While one tenant computes, the parked memory...")
+@pytest.mark.promise("together-1")
 def test_it_is_switched_off(device: SmallDevice) -> None:
     """Then it comes with the turn."""
     device.scheduler.client.change_settings({"restore_ahead": "off"})
@@ -116,7 +116,7 @@ def test_it_is_switched_off(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-2",
     "A holder that grows gets the space of what came back ahead, which leaves without a copy",
 )
 def test_a_holder_grows(device: SmallDevice) -> None:
@@ -132,7 +132,7 @@ def test_a_holder_grows(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-6",
     "Whatever happens while memory comes back ahead of a turn (an interrupt, the turn, an "
     "end, a new scheduler, a driver that refuses), nobody loses a byte",
 )
@@ -157,7 +157,7 @@ def test_what_happens_meanwhile(slow: SmallDevice, what: str) -> None:
     ends(slow, alice, bob)
 
 
-@pytest.mark.promise("Whatever happens while memory comes back ahead...")
+@pytest.mark.promise("bad-memory-6")
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
 @OTHERS_AT_LENGTH
 def test_a_driver_that_refuses(device: SmallDevice, call: str) -> None:
@@ -171,7 +171,7 @@ def test_a_driver_that_refuses(device: SmallDevice, call: str) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-7",
     "A cell that is interrupted in the middle of a restore ahead ends at once; nobody loses a byte",
 )
 @EACH_KIND
@@ -190,7 +190,7 @@ def test_an_interrupt_in_the_middle_of_it(slow: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-8",
     "A host that runs out of memory in the middle of a restore ahead: what came leaves again if it "
     "must, nobody loses a byte, and all goes on when there is host memory",
 )

@@ -78,7 +78,7 @@ def grabber(device: SmallDevice, size: int) -> Iterator[Grabber]:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-9",
     "Foreign memory that appears in the middle of an exchange: who does not fit beside it waits, "
     "is told why and can be interrupted, and has every byte when it has gone",
 )
@@ -121,7 +121,7 @@ def test_foreign_memory_that_appears_in_the_middle_of_an_exchange(
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-10",
     "Two tenants that wait for each other's fixed memory: the one that comes last is out of memory "
     "at once, the other one goes on when it is freed",
 )

@@ -163,7 +163,7 @@ def killed(program: Program) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-11",
     "An importer that dies, its work under way: the exporter has all that it had, and what it "
     "frees is there for others",
 )
@@ -179,7 +179,7 @@ def test_an_importer_that_dies(given: Given) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-12",
     "An exporter that dies first, its work under way: the importer keeps the memory, and what it "
     "closes is there for others",
 )

@@ -68,7 +68,7 @@ def holder(device: SmallDevice, directory: Path) -> Iterator[str]:
     assert alice.process.finish() == 0
 
 
-@pytest.mark.promise("A need that memory of others...")
+@pytest.mark.promise("accounts-41")
 @pytest.mark.parametrize("in_the_way", [foreign, fixed, host, holder])
 def test_an_allocation_that_begins_a_cell(
     device: SmallDevice,
@@ -101,7 +101,7 @@ def has_got(tenant: MemoryTenant, size: int) -> bool:
     return tenant.result(f"alloc 0 {size}") == SUCCESS
 
 
-@pytest.mark.promise("A need that memory of others...")
+@pytest.mark.promise("accounts-41")
 def test_who_has_parked_memory_and_needs_more(device: SmallDevice) -> None:
     """What is parked can come back and what is needed besides cannot: that alone is refused."""
     with somebody_else(device, 12 * MIB):
@@ -117,7 +117,7 @@ def test_who_has_parked_memory_and_needs_more(device: SmallDevice) -> None:
             tenant.verify()
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_an_allocation_in_doubt_can_be_interrupted(device: SmallDevice) -> None:
     """While it might still turn out to be possible, it is cancelled as any wait is."""
     bob = device.start("bob")
@@ -136,7 +136,7 @@ def test_an_allocation_in_doubt_can_be_interrupted(device: SmallDevice) -> None:
     bob.verify()
 
 
-@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.promise("accounts-42")
 def test_an_allocation_that_a_restart_meets(tmp_path: Path, device: SmallDevice) -> None:
     """Memory of tenants that are not back yet is not taken for a stranger's: an allocation that
     waits while the scheduler is replaced is met."""
@@ -174,7 +174,7 @@ def bob_waits(tmp_path: Path) -> Iterator[tuple[SmallDevice, MemoryTenant, Memor
         yield device, alice, bob
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_an_allocation_waits_for_what_cannot_be_moved(tmp_path: Path) -> None:
     """Others have their turns meanwhile; it goes on when the memory is freed."""
     with bob_waits(tmp_path) as (device, alice, bob):
@@ -189,7 +189,7 @@ def test_an_allocation_waits_for_what_cannot_be_moved(tmp_path: Path) -> None:
             tenant.verify()
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_an_allocation_that_waits_can_be_interrupted(tmp_path: Path) -> None:
     """As any wait; nothing of the tenant's memory is lost."""
     with bob_waits(tmp_path) as (_, alice, bob):

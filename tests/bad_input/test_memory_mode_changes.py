@@ -41,7 +41,7 @@ def wait_for_turn(tenant: MemoryTenant) -> None:
     wait_until(lambda: len(tenant.process.log_lines("request: ")) > asked_before, tenant.name)
 
 
-@pytest.mark.promise("Memory mode, reserve and a smaller...")
+@pytest.mark.promise("accounts-49")
 def test_memory_begins_to_follow_while_two_allocations_wait(device: SmallDevice) -> None:
     """Together they want more than the device has, and both have parked memory besides. Both are
     answered: what one waits to allocate is no memory that is in the other's way."""

@@ -67,7 +67,7 @@ def hand_over_often(device: SmallDevice, *tenants: MemoryTenant) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-13",
     "`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in the middle of a restore: nothing is "
     "lost, others are served meanwhile",
 )
@@ -86,7 +86,7 @@ def test_an_allocation_that_fails_in_the_middle_of_a_restore(
     hand_over_often(device, alice, bob)
 
 
-@pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
+@pytest.mark.promise("bad-memory-13")
 @OTHERS_AT_LENGTH
 def test_a_restore_that_succeeds_in_the_end(device: SmallDevice) -> None:
     """A restore that fails again and again is rolled back and tried again: the others are served
@@ -104,7 +104,7 @@ def test_a_restore_that_succeeds_in_the_end(device: SmallDevice) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
+@pytest.mark.promise("bad-memory-13")
 @EACH_KIND
 def test_a_restore_that_never_succeeds(device: SmallDevice) -> None:
     """The others are served; the launch that waits can be cancelled, and its process can end."""
@@ -122,7 +122,7 @@ def test_a_restore_that_never_succeeds(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-14",
     "A copy that fails or stalls while memory moves: no byte is changed",
 )
 @pytest.mark.parametrize("call", ["cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"])
@@ -138,8 +138,8 @@ def test_a_copy_that_fails(device: SmallDevice, call: str, result: int) -> None:
     hand_over_often(device, alice, bob)
 
 
-@pytest.mark.promise("A copy that fails or stalls...")
-@pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
+@pytest.mark.promise("bad-memory-14")
+@pytest.mark.promise("bad-memory-13")
 @OTHER_KINDS
 def test_all_that_a_move_calls_fails_once(device: SmallDevice) -> None:
     """One call after the other, in the middle of parks and restores of memory of other kinds."""
@@ -157,7 +157,7 @@ def test_all_that_a_move_calls_fails_once(device: SmallDevice) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("A copy that fails or stalls...")
+@pytest.mark.promise("bad-memory-14")
 @EACH_KIND
 def test_copies_that_stall(device: SmallDevice) -> None:
     """Copies that hang for a while are waited for."""
@@ -167,7 +167,7 @@ def test_copies_that_stall(device: SmallDevice) -> None:
     hand_over_often(device, alice, bob)
 
 
-@pytest.mark.promise("Host memory and control groups exhausted...")
+@pytest.mark.promise("bad-memory-23")
 @EACH_KIND
 def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     """While the driver registers nothing, memory parks where it cannot be pinned, and every byte
@@ -183,7 +183,7 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-15",
     "SIGKILL of either side in the middle of a full-duplex hand-over: the other goes on with "
     "every byte, the memory of the dead is there for the next",
 )
@@ -224,7 +224,7 @@ def test_a_kill_in_the_middle_of_a_full_duplex_hand_over(slow: SmallDevice, vict
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-16",
     "Device reset and context destruction while parked free all of it; a process with parked "
     "memory ends well",
 )
@@ -247,7 +247,7 @@ def test_the_end_of_a_context_while_parked(device: SmallDevice, how: str) -> Non
     hand_over_often(device, bob, alice)
 
 
-@pytest.mark.promise("Device reset and context destruction while...")
+@pytest.mark.promise("bad-memory-16")
 @pytest.mark.parametrize("how", ["reset", pytest.param("close", marks=pytest.mark.full)])
 @OTHER_KINDS
 def test_memory_of_the_device_outlives_its_context(device: SmallDevice, how: str) -> None:
@@ -263,7 +263,7 @@ def test_memory_of_the_device_outlives_its_context(device: SmallDevice, how: str
         hand_over_often(device, bob, alice)
 
 
-@pytest.mark.promise("Device reset and context destruction while...")
+@pytest.mark.promise("bad-memory-16")
 @pytest.mark.parametrize("how", ["reset", pytest.param("close", marks=pytest.mark.full)])
 @EACH_KIND
 def test_the_end_of_a_context_in_the_middle_of_a_restore(crawling: SmallDevice, how: str) -> None:
@@ -290,7 +290,7 @@ def test_the_end_of_a_context_in_the_middle_of_a_restore(crawling: SmallDevice, 
         tenant.verify()
 
 
-@pytest.mark.promise("A free while parked needs...")
+@pytest.mark.promise("bad-memory-27")
 @pytest.mark.parametrize("kind", ["mapped", pytest.param("async", marks=pytest.mark.full)])
 def test_frees_in_the_middle_of_an_exchange(slow: SmallDevice) -> None:
     """By other threads than those that wait, of memory that leaves and of memory that comes: what
@@ -318,7 +318,7 @@ def test_frees_in_the_middle_of_an_exchange(slow: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-17",
     "A fork while parked and with an arena takes nothing from the parent",
 )
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-18",
     "An interrupt during a restore ends the wait at once, and the memory is all there at the next "
     "launch",
 )
@@ -361,7 +361,7 @@ def test_an_interrupt_during_a_restore(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-19",
     "A device-side assert while holding memory: others are served, and have its memory when the "
     "process ends",
 )

@@ -46,7 +46,7 @@ def parks(shared: Room, alice: Program, bob: Program) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-20",
     "A pool that is destroyed with live allocations, parked, on the device or on their way back: "
     "they stay, move and are freed, and others have their memory then",
 )
@@ -87,7 +87,7 @@ def test_a_pool_that_is_destroyed_with_live_allocations(
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-21",
     "A free on another stream before the work of the first one has ended: nothing but that memory "
     "is touched, and no turn ends before that work",
 )

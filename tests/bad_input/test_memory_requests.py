@@ -36,7 +36,7 @@ def device(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-22",
     "A device full of somebody else's memory: tenants share the rest, and who needs more than "
     "that is out of memory",
 )
@@ -63,7 +63,7 @@ def test_a_device_full_of_somebody_elses_memory(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-23",
     "Host memory and control groups exhausted: whoever cannot be parked is no victim, the "
     "newcomer is out of memory until there is room",
 )
@@ -89,7 +89,7 @@ def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-24",
     "Allocations of 0 bytes, of more than the cap, of more than the device: the driver's own "
     "errors, at once",
 )
@@ -110,7 +110,7 @@ def test_allocations_of_nothing_and_of_too_much(device: SmallDevice) -> None:
         tenant.verify()
 
 
-@pytest.mark.promise("Allocations of 0 bytes, of more...")
+@pytest.mark.promise("bad-memory-24")
 @EVERY_KIND
 def test_allocations_of_more_than_the_cap(tmp_path: Path, kind: str) -> None:
     """A tenant's cap counts what it has parked too."""
@@ -128,7 +128,7 @@ def test_allocations_of_more_than_the_cap(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-25",
     "Double frees, frees of foreign pointers: invalid value, and nothing changes",
 )
 def test_frees_that_are_none(device: SmallDevice) -> None:
@@ -150,9 +150,9 @@ def test_frees_that_are_none(device: SmallDevice) -> None:
         tenant.verify()
 
 
-@pytest.mark.promise("Double frees, frees of foreign pointers...")
+@pytest.mark.promise("bad-memory-25")
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-26",
     "A handle that is released twice, parked or not: invalid value, and what is mapped stays as it "
     "was",
 )
@@ -182,7 +182,7 @@ def test_memory_that_is_given_back_twice(device: SmallDevice) -> None:
         tenant.verify()
 
 
-@pytest.mark.promise("Double frees, frees of foreign pointers...")
+@pytest.mark.promise("bad-memory-25")
 @pytest.mark.parametrize("kind", ["async"])
 def test_frees_in_a_stream_that_are_none(device: SmallDevice) -> None:
     """Twice, inside, of plain memory, of nothing: all are refused, parked or not."""
@@ -206,7 +206,7 @@ def test_frees_in_a_stream_that_are_none(device: SmallDevice) -> None:
         tenant.verify()
 
 
-@pytest.mark.promise("bad-memory", "A free while parked needs no turn and brings nothing back")
+@pytest.mark.promise("bad-memory-27", "A free while parked needs no turn and brings nothing back")
 @EVERY_KIND
 def test_a_free_while_parked(device: SmallDevice, kind: str) -> None:
     """Memory that lies in host memory is freed without a turn and without coming back; the rest
@@ -234,7 +234,7 @@ def test_a_free_while_parked(device: SmallDevice, kind: str) -> None:
         tenant.verify()
 
 
-@pytest.mark.promise("Device reset and context destruction while...")
+@pytest.mark.promise("bad-memory-16")
 @EVERY_KIND
 def test_processes_end_well(device: SmallDevice) -> None:
     """Who has parked memory and ends, ends: with status 0, and leaves the device to the others."""

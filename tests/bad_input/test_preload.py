@@ -30,7 +30,7 @@ pid_t getppid(void) {
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-5",
     "`LD_PRELOAD` already set: kept, in front, and both libraries work",
 )
 def test_an_own_preloaded_library_and_the_hook_both_work(shared: SharedGpu, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ while not pathlib.Path({file!r}).exists():
 """
 
 
-@pytest.mark.promise("A restarted scheduler learns from its...")
+@pytest.mark.promise("scheduler-89")
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-6",
     "Scheduler gone: holders go on, waiters read why in the notebook, and are served by the next "
     "one",
 )
@@ -53,7 +53,7 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
         waiter.stop()
 
 
-@pytest.mark.promise("bad-input", "Scheduler gone: a waiting cell can be interrupted")
+@pytest.mark.promise("bad-input-7", "Scheduler gone: a waiting cell can be interrupted")
 def test_an_interrupt_without_a_scheduler(shared: SharedGpu) -> None:
     """A cell that waits for a scheduler which is gone can be interrupted, and the kernel lives."""
     kernel = shared.kernel("kernel.ipynb")

@@ -81,7 +81,7 @@ def me_as_another(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-8",
     "A socket squatted by another user: nothing is sent to it, and its owner is named",
 )
 def test_a_squatted_socket_gets_nothing(
@@ -107,7 +107,7 @@ def test_a_squatted_socket_gets_nothing(
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-9",
     "A socket without permission: said where the user looks, nobody dies, and it is served when "
     "permitted",
 )

@@ -43,13 +43,13 @@ MISDEEDS = [
 ]
 
 
-@pytest.mark.promise("A wrong token: refused with what...")
-@pytest.mark.promise("A wrong protocol version: said to...")
+@pytest.mark.promise("bad-input-12")
+@pytest.mark.promise("bad-input-14")
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-10",
     "Garbage: that peer loses its connection and its turn, nothing else happens",
 )
-@pytest.mark.promise("bad-input", "A 10 MB frame: likewise")
+@pytest.mark.promise("bad-input-11", "A 10 MB frame: likewise")
 @pytest.mark.parametrize(
     ("misdeed", "code"), MISDEEDS, ids=lambda value: getattr(value, "__name__", "")
 )
@@ -72,8 +72,8 @@ def test_a_stranger_disturbs_nobody(
     assert clients_of(shared) == tenants_before
 
 
-@pytest.mark.promise("Garbage: that peer loses its connection...")
-@pytest.mark.promise("A 10 MB frame: likewise...")
+@pytest.mark.promise("bad-input-10")
+@pytest.mark.promise("bad-input-11")
 @pytest.mark.parametrize(
     "misdeed", [garbage, frame_of_10_mb, another_version], ids=lambda f: f.__name__
 )

@@ -16,7 +16,7 @@ CANCELLED = 800
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-12",
     "A wrong token: refused with what is wrong and what to do; tenants notice nothing",
 )
 def test_a_wrong_token_is_said_to_the_user(
@@ -39,7 +39,7 @@ def test_a_wrong_token_is_said_to_the_user(
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-13",
     "A token of a kernel that is gone: said in the notebook, and cured by a restart",
 )
 def test_a_kernel_whose_tenant_was_removed_says_so_in_the_notebook(

@@ -80,9 +80,9 @@ def told(program: GpuProcess) -> str:
     return program.errors()
 
 
-@pytest.mark.promise("It is versioned: another version is...")
+@pytest.mark.promise("protocol-4")
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-14",
     "A wrong protocol version: said to the user at once, no storm of connections",
 )
 def test_another_version_of_the_protocol(

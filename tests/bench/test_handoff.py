@@ -25,9 +25,9 @@ GOOD = Result("", 300, 1.4, 2.1, 0.03, 20.0)
 
 
 @pytest.mark.full
-@pytest.mark.promise("The next kernel's cell starts within...")
+@pytest.mark.promise("jupyter-47")
 @pytest.mark.promise(
-    "speed",
+    "speed-1",
     "`make bench-handoff` measures the hand-over between two ipykernels and the idle scheduler's "
     "CPU, with its bars",
 )
@@ -58,7 +58,7 @@ def test_the_hand_over_is_measured() -> None:
     assert all(ms > 0 for ms in report["steps_ms_p50"].values())
 
 
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 @pytest.mark.parametrize(
     "slow",
     [

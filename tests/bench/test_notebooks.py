@@ -75,7 +75,7 @@ SMALL = ("--tenants=4", "--device-gib=0.0625", "--thinking-s=0.2", "--work-s=0.0
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "speed",
+    "speed-2",
     "`make bench-notebooks` measures how long notebooks wait that do not fit on the device at "
     "once, beside the same arrivals with free transfers, with its bars",
 )
@@ -159,7 +159,7 @@ def processes_in(folder: Path) -> set[int]:
     return found
 
 
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 @pytest.mark.parametrize(
     ("bad", "simulated_too"),
     [

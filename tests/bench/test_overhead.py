@@ -22,7 +22,7 @@ def machine(sim: SimulatedMachine) -> Machine:
 
 
 @pytest.mark.promise(
-    "speed",
+    "speed-3",
     "At most 71 instructions are added to a launch of each kind while the turn is held",
 )
 def test_at_most_71_instructions_are_added(machine: Machine, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_at_most_71_instructions_are_added(machine: Machine, tmp_path: Path) -> 
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "speed",
+    "speed-4",
     "`make bench-overhead` measures launches bare, hooked and shared, and the start of a process",
 )
 def test_the_report_has_the_keys_that_others_read(
@@ -59,7 +59,7 @@ def test_the_report_has_the_keys_that_others_read(
     assert set(report) == {"device", "preload_ms_added", *added, *counted}
 
 
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 def test_a_missed_bar_ends_with_status_1() -> None:
     """The added time of each kind of launch, alone and shared, its instructions, and a start."""
     good: dict[str, float] = {"preload_ms_added": 0.08}

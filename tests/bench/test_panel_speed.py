@@ -18,7 +18,7 @@ CHANGES = 3
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "panel",
+    "panel-1",
     "`make bench-panel` measures how long a change takes from the scheduler to the screen, with "
     "its bars",
 )

@@ -46,7 +46,7 @@ def presets(ours: Policy = OURS, *, fits: bool = True) -> dict[str, Preset]:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "speed",
+    "speed-5",
     "`make bench-policy` compares the scheduler with models of other ways to share a GPU, on the "
     "same seeds, with its bars",
 )
@@ -127,7 +127,7 @@ def test_memory_fits_if_each_device_has_room_for_all_its_notebooks() -> None:
     assert not fits(workload(notebooks, [], device_gib=80, devices=2))
 
 
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 @pytest.mark.parametrize(
     "worse",
     [

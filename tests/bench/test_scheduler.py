@@ -20,7 +20,7 @@ GOOD = Result(9000, 300.0, 1.2, 2.0, 0.29, 0.23, 20.0)
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "speed",
+    "speed-6",
     "`make bench-scheduler` measures what an event and the status cost with 10 to 10,000 tenants, "
     "and requests under a flood, with its bars",
 )
@@ -62,7 +62,7 @@ def test_growth_is_that_of_the_worse_node() -> None:
     assert growth(costs) == 3.0
 
 
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 @pytest.mark.parametrize(
     "slow",
     [

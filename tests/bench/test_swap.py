@@ -59,7 +59,7 @@ def report_of(name: str, *options: str) -> tuple[dict[str, Any], list[str]]:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "speed",
+    "speed-7",
     "`make bench-swap` measures hand-overs, parks and restores beside the plain pinned copy of "
     "the same run, checks every byte, and keeps its raw samples",
 )
@@ -84,7 +84,7 @@ def test_swapping_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "speed",
+    "speed-8",
     "`make bench-alloc` measures what an allocation costs, in time and in device memory, beside "
     "the driver's own",
 )
@@ -106,12 +106,12 @@ def test_allocating_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "speed",
+    "speed-9",
     "`make bench-swap` ends with status 1 where a simulated hand-over has less than 0.85 of the "
     "plain copy's rate both ways",
 )
 @pytest.mark.promise(
-    "speed",
+    "speed-10",
     "A benchmark that misses a bar, or finds a wrong byte, ends with status 1",
 )
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_slow_or_wrong_swap_ends_with_status_1(
     assert exit_status(bench_swap.bars_of(found, held, simulated=True)) == simulated_too
 
 
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 def test_what_smaller_blocks_are_held_to() -> None:
     """Blocks of 20 and 2 MiB have bars of their own, but not those of a pool, which has them
     together in large segments."""
@@ -151,22 +151,22 @@ def test_what_smaller_blocks_are_held_to() -> None:
 
 
 @pytest.mark.promise(
-    "speed",
+    "speed-11",
     "2 MiB are allocated and freed in at most twice the driver's own time, and 10,000 allocations "
     "of 4 KiB take at most its device memory and a tenth",
 )
 @pytest.mark.promise(
-    "speed",
+    "speed-12",
     "`make bench-alloc` ends with status 1 where 1 of 100 questions about an address takes more "
     "than twice as long while its process parks",
 )
 @pytest.mark.promise(
-    "speed",
+    "speed-13",
     "`make bench-alloc` ends with status 1 where memory of the driver's mapped kind costs more "
     "than 1.5 times the driver's own up to 64 MiB, or 4 times above, or a small allocation beside "
     "100,000 more than twice what it costs beside 100",
 )
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 @pytest.mark.parametrize(
     "bad",
     [
@@ -186,7 +186,7 @@ def test_a_dear_allocation_ends_with_status_1(bad: dict[str, Any]) -> None:
     assert exit_status(bench_alloc.bars_of(dataclasses.replace(GOOD_ALLOC, **bad), False)) == 1
 
 
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 def test_a_bar_says_on_which_side_a_figure_is(capsys: pytest.CaptureFixture[str]) -> None:
     """The table has a verdict for each."""
     assert exit_status([Bar("a", 1.0, at_least=1), Bar("b", 1.0, at_most=1)]) == 0

@@ -39,7 +39,7 @@ GOOD = Result(
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "speed",
+    "speed-14",
     "`make bench-view` measures what the view takes of a thousand nodes, and how soon its page "
     "shows a change, with its bars",
 )
@@ -80,7 +80,7 @@ def test_simulated_nodes_say_what_a_scheduler_would() -> None:
     assert sum(each.held_s for each in known.tenants.values()) > 0
 
 
-@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.promise("speed-10")
 @pytest.mark.parametrize(
     "slow",
     [

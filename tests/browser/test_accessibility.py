@@ -24,7 +24,7 @@ DOWN = state(
 STATES = {"busy": busy_state(), "down": DOWN}
 
 
-@pytest.mark.promise("panel", "axe-core has no serious finding in the panel, in light and dark")
+@pytest.mark.promise("panel-2", "axe-core has no serious finding in the panel, in light and dark")
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_axe_finds_nothing_serious(
     page: Page, jupyter_with_stub: JupyterProcess, theme: str

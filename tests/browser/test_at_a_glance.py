@@ -112,7 +112,7 @@ def _set(stub: StubControl, kernel_id: str, is_now: str, waited_s: float = 5) ->
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-3",
     "The status bar says whether the current notebook has the GPU or waits, and opens the panel",
 )
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
@@ -136,7 +136,7 @@ def test_the_status_bar(page: Page, stub: StubControl, theme: str) -> None:
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-4",
     "While a notebook waits or has the GPU, its tab and the sidebar's icon are marked by a shape",
 )
 def test_badges(page: Page, stub: StubControl) -> None:
@@ -164,7 +164,7 @@ def test_badges(page: Page, stub: StubControl) -> None:
     page.wait_for_function(f"before => ({CLASSES_OF_TABS})() === before", arg=before)
 
 
-@pytest.mark.promise("panel", "In Jupyter Notebook the panel is one click away")
+@pytest.mark.promise("panel-5", "In Jupyter Notebook the panel is one click away")
 def test_one_click_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
     """The notebook's toolbar says the same few words; a click opens the panel."""
     page.goto(stub.jupyter.page_url(f"notebooks/{NOTEBOOK}"))
@@ -177,7 +177,7 @@ def test_one_click_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
 
 
 @pytest.mark.promise(
-    "panel", "While nothing waits and nothing is held, the page runs no timer of ours"
+    "panel-6", "While nothing waits and nothing is held, the page runs no timer of ours"
 )
 def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
     """With the panel shut and nothing on the GPU, the bundle has no timer; with a wait it has."""
@@ -223,7 +223,7 @@ def _execute(page: Page, command: str) -> None:
 
 
 @pytest.mark.promise(
-    "panel", 'Typing "gpushare" into the command palette finds every action, also by keyboard'
+    "panel-7", 'Typing "gpushare" into the command palette finds every action, also by keyboard'
 )
 @pytest.mark.usefixtures("palette_in_sidebar")
 def test_the_palette(page: Page, stub: StubControl) -> None:
@@ -253,7 +253,7 @@ def test_the_palette(page: Page, stub: StubControl) -> None:
     dialog.wait_for(state="detached")
 
 
-@pytest.mark.promise("panel", "What is shown can be switched off, which counts at once and stays")
+@pytest.mark.promise("panel-8", "What is shown can be switched off, which counts at once and stays")
 def test_the_status_item_is_switched_off(page: Page, stub: StubControl) -> None:
     """The command takes the item out of the status bar, also after a reload, and brings it back."""
     kernel_id = _open(page, stub.jupyter)
@@ -276,7 +276,7 @@ def test_the_status_item_is_switched_off(page: Page, stub: StubControl) -> None:
 
 
 @pytest.mark.promise(
-    "panel", "The sidebar of what runs lists my notebooks on the GPU, and releases them"
+    "panel-9", "The sidebar of what runs lists my notebooks on the GPU, and releases them"
 )
 def test_the_running_sidebar(page: Page, stub: StubControl) -> None:
     """The section says who has the GPU and who waits. Its button releases, and says so."""
@@ -297,7 +297,7 @@ def test_the_running_sidebar(page: Page, stub: StubControl) -> None:
 
 
 @pytest.mark.promise(
-    "panel", "Whoever asked is told once that a notebook has the GPU, if it is not in view"
+    "panel-10", "Whoever asked is told once that a notebook has the GPU, if it is not in view"
 )
 def test_told_that_it_is_their_turn(page: Page, stub: StubControl) -> None:
     """Of two waits the one that was asked for gives a notification, whose button shows the

@@ -33,7 +33,7 @@ def token_of(hub: RunningHub) -> str:
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-11",
     "On a hub, an administrator's panel shows whose notebooks have the GPU and wait, when each "
     "starts and why, with a token that no notebook has",
 )

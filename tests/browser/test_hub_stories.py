@@ -124,12 +124,12 @@ def open_desk(browser: Browser, hub: RunningHub, user: str, theme: str, cells: l
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-12",
     "Two users of a real hub, each in a browser: the one who waits sees the line, interrupts the "
     "wait, is served after a release from the other's panel, sees a hold, and acts on nobody else",
 )
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-15",
     "An action on somebody else's notebook is refused with 403 and a sentence that the panel shows",
 )
 def test_two_users_share_the_gpu(hub: RunningHub, desks: tuple[Desk, Desk], theme: str) -> None:
@@ -222,7 +222,7 @@ def killed_scheduler(hub: RunningHub) -> Iterator[int]:
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-13",
     "A scheduler that is killed and comes back while the panel is open is told, and then used",
 )
 def test_a_scheduler_that_comes_back(hub: RunningHub, desks: tuple[Desk, Desk]) -> None:

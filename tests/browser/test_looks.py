@@ -50,7 +50,7 @@ def _counted(round_: int) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.promise("panel", "No row of the panel moves while its figures count")
+@pytest.mark.promise("panel-14", "No row of the panel moves while its figures count")
 @pytest.mark.parametrize("width_px", [200, 240])
 def test_rows_stay_where_they_are(page: Page, stub: StubControl, width_px: int) -> None:
     """From minutes to a moment, and from little memory to much, each row and each button stays
@@ -113,7 +113,7 @@ def _keep_whole_picture(panel: Panel, name: str) -> None:
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-15",
     "In light, dark and both high-contrast themes no text overlaps, sticks out, is cut or is hard "
     "to read, at 200 pixels too",
 )
@@ -129,7 +129,7 @@ def test_each_theme_can_be_read(page: Page, stub: StubControl, theme: str, width
     assert serious_findings(page) == []
 
 
-@pytest.mark.promise("With the colours of high contrast...")
+@pytest.mark.promise("panel-26")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_of_the_system(page: Page, stub: StubControl, scheme: Any) -> None:
     """Where the system chooses the colours, each text and each part of the bar can be seen still,
@@ -151,7 +151,7 @@ def test_colours_of_the_system(page: Page, stub: StubControl, scheme: Any) -> No
     assert sign.evaluate("each => getComputedStyle(each).backgroundColor") != back
 
 
-@pytest.mark.promise("panel", "In an interface from right to left the panel is its own mirror")
+@pytest.mark.promise("panel-16", "In an interface from right to left the panel is its own mirror")
 def test_from_right_to_left(page: Page, stub: StubControl) -> None:
     """Places, names, the bar and what is moved in begin at the right, and nothing is cut."""
     panel = _opened(page, stub, 250)
@@ -182,7 +182,7 @@ def _right(element: Locator) -> float:
     return box["x"] + box["width"]
 
 
-@pytest.mark.promise("A sidebar of 200 pixels and a page at...")
+@pytest.mark.promise("panel-25")
 def test_a_page_at_200_percent(page: Page, stub: StubControl) -> None:
     """The page has half of its pixels then. What does not fit is reached by scrolling down, and
     with the keyboard alone."""

@@ -48,7 +48,7 @@ def shows_and_releases(panel: Panel, stub: StubControl) -> None:
     assert panel.root.locator("img").count() == 0
 
 
-@pytest.mark.promise("panel", "It works in JupyterLab 4.2 and Jupyter Notebook 7.2")
+@pytest.mark.promise("panel-17", "It works in JupyterLab 4.2 and Jupyter Notebook 7.2")
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
 def test_jupyterlab(page: Page, stub: StubControl, theme: str) -> None:
     """The panel is in the left sidebar, hears of changes and releases turns."""
@@ -60,7 +60,7 @@ def test_jupyterlab(page: Page, stub: StubControl, theme: str) -> None:
     shows_and_releases(panel, stub)
 
 
-@pytest.mark.promise("It works in JupyterLab 4.2 and...")
+@pytest.mark.promise("panel-17")
 def test_jupyter_notebook(page: Page, stub: StubControl) -> None:
     """It opens from the View menu, beside a notebook."""
     stub.set(busy_state())

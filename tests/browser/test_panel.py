@@ -117,7 +117,7 @@ def _text_of(panel: Panel, kernel_name: str) -> str:
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-18",
     "Each device is shown with its memory, its holder and its queue in order; my notebooks with "
     "their state and class",
 )
@@ -132,7 +132,7 @@ def test_devices_holders_and_queues_are_shown_in_order(panel: Panel) -> None:
     assert "Number 2 in the queue" in panel.kernel("explore.ipynb").inner_text()
 
 
-@pytest.mark.promise("Each device is shown with its...")
+@pytest.mark.promise("panel-18")
 def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     """The bar and its words tell mine from others'; each kernel tells what it has where."""
     shares = panel.devices.first.get_by_role("list", name="Whose the memory is")
@@ -156,9 +156,9 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("Each device is shown with its...")
+@pytest.mark.promise("panel-18")
 @pytest.mark.promise(
-    "panel",
+    "panel-19",
     "A turn that is kept by hand counts down, and a waiting user reads until when",
 )
 def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
@@ -176,7 +176,7 @@ def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-20",
     "A change is pushed into the page at once; nothing is polled while the stream is up",
 )
 def test_a_change_is_pushed(panel: Panel, stub: StubControl) -> None:
@@ -190,7 +190,7 @@ def test_a_change_is_pushed(panel: Panel, stub: StubControl) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("A change is pushed into the page at...")
+@pytest.mark.promise("panel-20")
 def test_the_queue_moves(panel: Panel, stub: StubControl) -> None:
     """When a turn goes on to the next, the queue gets shorter and the holder is another."""
     first, second = tenant("a.ipynb", "bob", waited_s=1), tenant("b.ipynb", "carol", waited_s=1)
@@ -201,7 +201,9 @@ def test_the_queue_moves(panel: Panel, stub: StubControl) -> None:
     assert [text.split("\n")[1] for text in _texts(panel)] == ["b.ipynb"]
 
 
-@pytest.mark.promise("panel", "A turn is released with the keyboard too, and a refusal tells why")
+@pytest.mark.promise(
+    "panel-21", "A turn is released with the keyboard too, and a refusal tells why"
+)
 def test_a_turn_is_released_with_the_keyboard(panel: Panel, stub: StubControl) -> None:
     """Tab leads to the button, Enter releases, and the keyboard stays in the kernel's row."""
     from playwright.sync_api import expect
@@ -222,7 +224,7 @@ def test_a_turn_is_released_with_the_keyboard(panel: Panel, stub: StubControl) -
 
 
 @pytest.mark.full
-@pytest.mark.promise("A turn is released with the...")
+@pytest.mark.promise("panel-21")
 def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
     """The server's sentence stands beside the kernel that it is about."""
     refusal = "This kernel does not have the GPU. Nothing needs to be released."
@@ -235,7 +237,7 @@ def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("A change is pushed into the page at...")
+@pytest.mark.promise("panel-20")
 def test_it_polls_only_while_the_stream_is_down(page: Page, stub: StubControl) -> None:
     """With the event stream cut, changes still arrive, because the browser asks for them."""
 
@@ -253,7 +255,7 @@ def test_it_polls_only_while_the_stream_is_down(page: Page, stub: StubControl) -
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-16",
     "A connection lost in the middle of an update: what was known stays, with a sentence, and the "
     "panel is up to date again once the server answers",
 )
@@ -285,7 +287,7 @@ def test_a_connection_that_is_lost_in_the_middle(page: Page, stub: StubControl) 
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-17",
     "An old labextension with a new server extension, the reverse, or none at all: one sentence",
 )
 @pytest.mark.parametrize("version", [0, 2])
@@ -301,7 +303,7 @@ def test_another_version_is_one_sentence(panel: Panel, stub: StubControl, versio
 
 
 @pytest.mark.full
-@pytest.mark.promise("An old labextension with a new...")
+@pytest.mark.promise("bad-input-17")
 def test_a_server_without_the_extension_is_one_sentence(page: Page, tmp_path: Path) -> None:
     """Where the panel is installed and the server extension is off, it says that sharing is off."""
     with JupyterProcess(tmp_path / "jupyter", None) as jupyter:
@@ -310,7 +312,7 @@ def test_a_server_without_the_extension_is_one_sentence(page: Page, tmp_path: Pa
         assert panel.devices.count() == 0
 
 
-@pytest.mark.promise("A user name with spaces, unicode...")
+@pytest.mark.promise("bad-input-36")
 def test_names_are_text(panel: Panel, stub: StubControl) -> None:
     """A name with HTML, spaces and other scripts is shown as it is, and nothing of it is run."""
     name = '<img src=x onerror="document.title=1"> Zoë 山田 O\'Brien'
@@ -320,7 +322,7 @@ def test_names_are_text(panel: Panel, stub: StubControl) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("It can be read in the...")
+@pytest.mark.promise("panel-22")
 def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> None:
     """Whatever is long gives way: nothing is wider than the sidebar."""
     long = "a-very-long-name-without-a-space-" * 4
@@ -337,7 +339,7 @@ def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> 
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "panel",
+    "panel-22",
     "It can be read in the light and the dark theme, however narrow the sidebar",
 )
 def test_sharing_that_is_switched_off(panel: Panel, stub: StubControl) -> None:
@@ -357,7 +359,7 @@ def test_both_themes_can_be_read(panel: Panel) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("panel", "It works in Jupyter Notebook 7")
+@pytest.mark.promise("panel-23", "It works in Jupyter Notebook 7")
 def test_it_works_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
     """Jupyter Notebook 7 has the panel in its left sidebar too."""
     write_notebook(stub.jupyter.files / "a notebook.ipynb", "")

@@ -46,7 +46,9 @@ def row_of(panel: Panel, kernel_name: str) -> Locator:
     return panel.root.locator(".jp-gpushare-Kernel").filter(has=actions)
 
 
-@pytest.mark.promise("panel", "A turn is kept by hand and memory is freed with the keyboard alone")
+@pytest.mark.promise(
+    "panel-24", "A turn is kept by hand and memory is freed with the keyboard alone"
+)
 def test_a_turn_is_kept_and_memory_is_freed(panel: Panel, stub: StubControl) -> None:
     """Each length and the end of keeping are one press; freeing memory asks first, and says what
     it does."""
@@ -69,7 +71,7 @@ def test_a_turn_is_kept_and_memory_is_freed(panel: Panel, stub: StubControl) -> 
     ]
 
 
-@pytest.mark.promise("A kernel of another language, of another start...")
+@pytest.mark.promise("server-27")
 def test_unused_memory_where_it_cannot_be_given_back(panel: Panel, stub: StubControl) -> None:
     """A server that refuses says why, beside the notebook. An older one does not know the action,
     and the panel does not offer it."""
@@ -87,7 +89,9 @@ def test_unused_memory_where_it_cannot_be_given_back(panel: Panel, stub: StubCon
     assert row.get_by_role("button", name=button).count() == 0
 
 
-@pytest.mark.promise("panel", "A sidebar of 200 pixels and a page at 200 % need no scrolling aside")
+@pytest.mark.promise(
+    "panel-25", "A sidebar of 200 pixels and a page at 200 % need no scrolling aside"
+)
 def test_a_sidebar_of_200_pixels(panel: Panel) -> None:
     """With each kernel's actions open, nothing is wider than the sidebar. A page at 200 % has half
     of the pixels, and the same holds there."""
@@ -101,7 +105,7 @@ def test_a_sidebar_of_200_pixels(panel: Panel) -> None:
     assert panel.root.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
 
 
-@pytest.mark.promise("A user name with spaces, unicode...")
+@pytest.mark.promise("bad-input-36")
 def test_names_from_right_to_left_keep_to_themselves(panel: Panel, stub: StubControl) -> None:
     """Each name stands in an element of its own direction, with HTML in it as text."""
     name = "<b>تدريب.ipynb"
@@ -148,7 +152,7 @@ def _newer(value: object) -> object:
     return {**told, "colour": {"of": ["something", 7]}}
 
 
-@pytest.mark.promise("An old labextension with a new...")
+@pytest.mark.promise("bad-input-17")
 def test_a_server_that_tells_less_or_more(panel: Panel, stub: StubControl) -> None:
     """An older server extension: what it does not tell is not offered. A newer one: the words that
     this panel does not know say the least. Either way each row is there, and nothing is a fault."""
@@ -168,7 +172,9 @@ def test_a_server_that_tells_less_or_more(panel: Panel, stub: StubControl) -> No
     assert panel.notices.count() == 1
 
 
-@pytest.mark.promise("bad-input", "Two tabs of one user show the same, and both hear of a change")
+@pytest.mark.promise(
+    "bad-input-18", "Two tabs of one user show the same, and both hear of a change"
+)
 def test_two_tabs(panel: Panel, stub: StubControl) -> None:
     """What one tab asked for comes into the other one."""
     other = open_lab(panel.page.context.new_page(), stub.jupyter)
@@ -179,7 +185,9 @@ def test_two_tabs(panel: Panel, stub: StubControl) -> None:
         each.kernel("train-resnet.ipynb").filter(has_text="Idle").wait_for()
 
 
-@pytest.mark.promise("panel", "With the colours of high contrast the parts of the bar stay apart")
+@pytest.mark.promise(
+    "panel-26", "With the colours of high contrast the parts of the bar stay apart"
+)
 def test_high_contrast(panel: Panel) -> None:
     """The browser replaces colours then, and leaves those of the bar, each beside its word."""
     panel.page.emulate_media(forced_colors="active")

@@ -102,7 +102,7 @@ def opened(panel: Panel) -> Locator:
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-27",
     "The panel shows a timeline of the last 15 minutes: who had the device, its utilisation and "
     "its memory",
 )
@@ -164,7 +164,7 @@ def test_nothing_is_asked_while_nobody_looks(page: Page, stub: StubControl, aske
     assert asked.times <= after + 1  # one may have been on its way
 
 
-@pytest.mark.promise("panel", "The panel's code is 250 kB at most, uPlot included")
+@pytest.mark.promise("panel-28", "The panel's code is 250 kB at most, uPlot included")
 def test_the_bundle_is_small() -> None:
     """All that a page could load of ours, minified."""
     if not (PANEL / "package.json").exists():

@@ -158,10 +158,10 @@ def _quantum_of_30_s(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[No
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "panel",
+    "panel-29",
     "In a real browser, with notebooks, the queue changes and a turn is released from the panel",
 )
-@pytest.mark.promise("It works in JupyterLab 4.2 and...")
+@pytest.mark.promise("panel-17")
 @pytest.mark.parametrize("versions", ["these", "oldest"])
 def test_the_queue_changes_and_a_turn_is_released(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest, versions: str
@@ -187,7 +187,7 @@ def test_the_queue_changes_and_a_turn_is_released(
 
 
 @pytest.mark.full
-@pytest.mark.promise("Each device is shown with its...")
+@pytest.mark.promise("panel-18")
 def test_another_holder_is_named_to_a_notebook_that_waits(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
 ) -> None:
@@ -205,7 +205,7 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
 
 
 @pytest.mark.full
-@pytest.mark.promise("The panel shows a timeline of...")
+@pytest.mark.promise("panel-27")
 def test_a_notebook_sees_its_own_turn_in_the_timeline(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
 ) -> None:
@@ -228,7 +228,7 @@ def test_a_notebook_sees_its_own_turn_in_the_timeline(
 
 
 @pytest.mark.full
-@pytest.mark.promise("A change is pushed into the page at...")
+@pytest.mark.promise("panel-20")
 def test_a_change_at_the_scheduler_is_soon_in_the_page(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
 ) -> None:
@@ -244,7 +244,9 @@ def test_a_change_at_the_scheduler_is_soon_in_the_page(
             panel.holder.filter(has_text="Free").wait_for()
 
 
-@pytest.mark.promise("panel", "A cell that waits says so at the cell, and nothing of it is saved")
+@pytest.mark.promise(
+    "panel-30", "A cell that waits says so at the cell, and nothing of it is saved"
+)
 @pytest.mark.parametrize("theme", ["Light", pytest.param("Dark", marks=pytest.mark.full)])
 def test_a_cell_that_waits_says_so(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest, theme: str
@@ -280,7 +282,7 @@ def test_a_cell_that_waits_says_so(
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "panel",
+    "panel-31",
     "Of several cells of one kernel that run at once while it waits, each says so, and none that "
     "has ended",
 )
@@ -323,7 +325,7 @@ def _turn_of(somebody: ScriptedClient, panel: Panel) -> TurnGranted:
 
 
 @pytest.mark.full
-@pytest.mark.promise("A cell that waits says so at the...")
+@pytest.mark.promise("panel-30")
 def test_a_cell_that_was_paused_says_when_it_goes_on(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
 ) -> None:
@@ -343,7 +345,7 @@ def test_a_cell_that_was_paused_says_when_it_goes_on(
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-19",
     "A kernel that dies while its row is being acted on: the row goes, and the rest of the panel "
     "works",
 )
@@ -374,7 +376,7 @@ def test_a_kernel_that_dies_while_it_is_acted_on(page: Page, jupyter: JupyterPro
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-20",
     "Two JupyterLabs of one user: each sees the other's notebook, and acts on its own",
 )
 def test_two_jupyterlabs_of_one_user(
@@ -421,7 +423,7 @@ def served_device(scheduler: SchedulerUnderTest) -> bytes:
 
 
 @pytest.mark.full
-@pytest.mark.promise("panel", "Memory that had to make room is shown as parked")
+@pytest.mark.promise("panel-32", "Memory that had to make room is shown as parked")
 @pytest.mark.parametrize("sim", [DEVICE_BYTES], indirect=True)
 @pytest.mark.parametrize("memory_mode", ["swap"])
 def test_memory_that_had_to_make_room_is_shown_as_parked(

@@ -79,7 +79,7 @@ def _said(panel: Panel, words: str) -> Locator:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "panel",
+    "panel-33",
     "A user gives back GPU memory that frameworks keep unused, from the panel with the keyboard or "
     "from the palette, and is told how much it was",
 )
@@ -107,8 +107,8 @@ def test_unused_memory_is_given_back(page: Page, panel: Panel, jupyter: JupyterP
 
 
 @pytest.mark.full
-@pytest.mark.promise("A user gives back GPU memory that...")
-@pytest.mark.promise("A kernel that is asked to give back unused GPU memory takes the turn...")
+@pytest.mark.promise("panel-33")
+@pytest.mark.promise("jupyter-42")
 def test_it_waits_for_the_turn_and_is_no_cell(
     page: Page, panel: Panel, scheduler: SchedulerUnderTest
 ) -> None:
@@ -134,7 +134,7 @@ def test_it_waits_for_the_turn_and_is_no_cell(
 
 
 @pytest.mark.full
-@pytest.mark.promise("A kernel that dies, restarts or cannot...")
+@pytest.mark.promise("bad-input-70")
 def test_a_kernel_that_dies_before_it_answers(
     page: Page, panel: Panel, jupyter: JupyterProcess
 ) -> None:

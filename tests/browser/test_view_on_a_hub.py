@@ -23,7 +23,7 @@ __all__ = ["start_hub", "with_proxy"]  # fixtures
 
 
 @pytest.mark.promise(
-    "view",
+    "view-1",
     "On a hub the page follows what nodes report, with its reader's own login, through the proxy",
 )
 def test_a_user_follows_the_nodes(

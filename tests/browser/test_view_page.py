@@ -85,7 +85,7 @@ def shows(locator: Locator, text: str) -> None:
 
 
 @pytest.mark.promise(
-    "view",
+    "view-2",
     "The page of all nodes shows an administrator what needs a look first, finds who has a GPU by "
     "name, and follows what changes",
 )
@@ -111,7 +111,7 @@ def test_an_administrator_finds_who_has_a_gpu(view: Standin, opened: Open) -> No
     await_names(page, "gpu-02", "gpu-03", "gpu-04", "gpu-10")
 
 
-@pytest.mark.promise("The page of all nodes shows an administrator...")
+@pytest.mark.promise("view-2")
 def test_what_changes_is_followed(view: Standin, opened: Open) -> None:
     """A new holder, a new node and a node that has turned silent, without the page being loaded."""
     view.do(fill)
@@ -135,7 +135,7 @@ def test_what_changes_is_followed(view: Standin, opened: Open) -> None:
     shows(row(page, "gpu-12"), "silent for")
 
 
-@pytest.mark.promise("The page of all nodes shows an administrator...")
+@pytest.mark.promise("view-2")
 def test_a_node_is_opened_by_the_keyboard(view: Standin, opened: Open) -> None:
     """Its devices, who has them, the queue in order and its notebooks; the keyboard stays where it
     is while rows move."""
@@ -191,7 +191,7 @@ def test_the_notebooks_of_all_nodes(view: Standin, opened: Open) -> None:
     assert "show=tenants" in page.url
 
 
-@pytest.mark.promise("view", "The page shows a thousand nodes a hundred at a time")
+@pytest.mark.promise("view-3", "The page shows a thousand nodes a hundred at a time")
 def test_a_thousand_nodes(view: Standin, opened: Open) -> None:
     """Page by page; what is on other pages is found by name."""
 
@@ -219,7 +219,7 @@ def test_a_thousand_nodes(view: Standin, opened: Open) -> None:
 
 
 @pytest.mark.promise(
-    "view",
+    "view-4",
     "The page shows users their notebooks on all nodes, and nobody else's, and where a GPU is free",
 )
 def test_a_user_sees_own_notebooks(view: Standin, opened: Open) -> None:
@@ -242,7 +242,8 @@ def test_a_user_sees_own_notebooks(view: Standin, opened: Open) -> None:
 
 
 @pytest.mark.promise(
-    "view", "The page says that its connection is lost and how old it is, and comes back by itself"
+    "view-5",
+    "The page says that its connection is lost and how old it is, and comes back by itself",
 )
 def test_a_lost_connection_is_told(view: Standin, opened: Open) -> None:
     """The service goes, comes back, and then knows another state."""
@@ -280,7 +281,7 @@ def test_no_node_has_reported_yet(view: Standin, opened: Open) -> None:
 
 
 @pytest.mark.promise(
-    "view", "Whatever nodes call things, the page shows it as text and runs none of it"
+    "view-6", "Whatever nodes call things, the page shows it as text and runs none of it"
 )
 def test_names_are_texts(view: Standin, opened: Open) -> None:
     """Also in the answer that comes within the page."""
@@ -314,7 +315,7 @@ def serious_findings(page: Page) -> list[str]:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "view",
+    "view-7",
     "axe-core has no serious finding in the page of all nodes, in light and dark, and nothing "
     "is cut on narrow screens",
 )

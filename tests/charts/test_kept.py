@@ -20,7 +20,7 @@ MORE = {"PodMonitor", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBin
 
 
 @pytest.mark.promise(
-    "kubernetes", "The chart renders to what a current Kubernetes takes, strictly checked"
+    "kubernetes-1", "The chart renders to what a current Kubernetes takes, strictly checked"
 )
 @pytest.mark.parametrize("name", VALUES)
 def test_the_schemas_of_kubernetes(name: str) -> None:
@@ -32,7 +32,7 @@ def test_the_schemas_of_kubernetes(name: str) -> None:
     assert {each["kind"] for each in objects} == (ALWAYS if name == "smallest" else ALWAYS | MORE)
 
 
-@pytest.mark.promise("The chart renders to what a current...")
+@pytest.mark.promise("kubernetes-1")
 @pytest.mark.parametrize(
     "change", [{"hostPid": True}, {"hostPID": "yes"}, {"tolerations": {}}], ids=str
 )
@@ -44,7 +44,7 @@ def test_a_wrong_field_is_found(change: dict[str, object]) -> None:
         jsonschema.Draft202012Validator(schema_of("DaemonSet")).validate(daemon_set)
 
 
-@pytest.mark.promise("The chart renders to what a current...")
+@pytest.mark.promise("kubernetes-1")
 @pytest.mark.parametrize("file", ["templates/daemonset.yaml", "values.yaml", "templates/new.yaml"])
 def test_a_changed_chart_is_not_taken_for_the_old_one(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -60,7 +60,7 @@ def test_a_changed_chart_is_not_taken_for_the_old_one(
         kept("smallest")
 
 
-@pytest.mark.promise("The pods of the chart are not...")
+@pytest.mark.promise("kubernetes-4")
 def test_what_the_pods_see_of_the_node() -> None:
     """Only the plugin has the kubelet's directory and the library's. Both containers may ask the
     kubelet which container has what."""

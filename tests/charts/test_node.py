@@ -128,7 +128,7 @@ def status_at(tenants: Path, token: str) -> dict[str, Any]:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-2",
     "The commands of the chart, run as root without any capability and without hostPID, serve a "
     "node: two users with seats take turns there, and are known again after a restart of either "
     "container",

@@ -30,7 +30,7 @@ def block_with(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.promise(
-    "kubernetes", "The values of docs/kubernetes.md can be pasted: the chart, the hub and quotas"
+    "kubernetes-3", "The values of docs/kubernetes.md can be pasted: the chart, the hub and quotas"
 )
 def test_the_values_of_the_chart() -> None:
     """The schema takes them, and the scheduler its settings."""
@@ -40,7 +40,7 @@ def test_the_values_of_the_chart() -> None:
     check_together(given["scheduler"]["settings"])
 
 
-@pytest.mark.promise("The values of docs/kubernetes.md can be pasted...")
+@pytest.mark.promise("kubernetes-3")
 def test_the_values_of_zero_to_jupyterhub() -> None:
     """They are run as Zero to JupyterHub does: first the profiles, then the lines of ours."""
     given = block_with("singleuser")
@@ -55,7 +55,7 @@ def test_the_values_of_zero_to_jupyterhub() -> None:
     assert "extra_resource_limits" not in none.get("kubespawner_override", {})
 
 
-@pytest.mark.promise("The values of docs/kubernetes.md can be pasted...")
+@pytest.mark.promise("kubernetes-3")
 def test_the_quota() -> None:
     """It names our resource, as Kubernetes names requests of one."""
     assert list(block_with("kind")["spec"]["hard"]) == [f"requests.{RESOURCE}"]

@@ -35,7 +35,7 @@ async def notebook(c: Config, profile: str) -> Any:
     return pod.spec.containers[0]
 
 
-@pytest.mark.promise('With `platform = "kubernetes"`, each server that...')
+@pytest.mark.promise("kubernetes-14")
 @pytest.mark.parametrize("by_function", [False, True], ids=["list", "function"])
 def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_function: bool) -> None:
     """One with a GPU and one without; the pod's environment does not say where a scheduler is."""

@@ -23,14 +23,14 @@ SEAT = {"gpushare.jupyter.org/turn": "1"}
 GPU = {"nvidia.com/gpu": "1"}
 
 
-@pytest.mark.promise("The chart renders to what a current...")
+@pytest.mark.promise("kubernetes-1")
 def test_what_is_kept_is_what_helm_makes() -> None:
     """Of this chart, now; and the schemas are those of the package."""
     for path, text in keep.made():
         assert path.read_text() == text, f"{path.name}: run make chart"
 
 
-@pytest.mark.promise("The chart renders to what a current...")
+@pytest.mark.promise("kubernetes-1")
 @pytest.mark.parametrize("given", [SMALLEST, EVERYTHING], ids=["smallest", "all"])
 def test_the_schemas_of_kubernetes(given: dict[str, Any]) -> None:
     """No field is misspelt. The Prometheus operator's own kind has no schema there."""
@@ -46,7 +46,7 @@ def test_the_schemas_of_kubernetes(given: dict[str, Any]) -> None:
     assert set(kinds) == (always if given is SMALLEST else always | more)
 
 
-@pytest.mark.promise("The chart renders to what a current...")
+@pytest.mark.promise("kubernetes-1")
 def test_a_misspelt_field_is_found() -> None:
     """The check itself sees one."""
     import kubernetes_validate
@@ -58,7 +58,7 @@ def test_a_misspelt_field_is_found() -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-4",
     "The pods of the chart are not privileged and have no rights at the API; with hostPID the "
     "scheduler has the two capabilities that it needs to see processes, and KILL only for the "
     "policy that kills",
@@ -85,7 +85,7 @@ def test_what_the_pods_may_do() -> None:
     assert not {"Role", "ClusterRole", "RoleBinding"} & {each["kind"] for each in smallest}
 
 
-@pytest.mark.promise("The pods of the chart are not...")
+@pytest.mark.promise("kubernetes-4")
 @pytest.mark.parametrize(
     "scheduler",
     [{"settings": {"overdue_policy": "kill"}}, {"args": ["--overdue-policy=kill"]}],
@@ -98,7 +98,7 @@ def test_the_policy_that_kills_needs_to_see(scheduler: dict[str, Any]) -> None:
     assert rendered({**SMALLEST, "hostPID": True, "scheduler": scheduler})
 
 
-@pytest.mark.promise("A scheduler that does not see the processes...")
+@pytest.mark.promise("scheduler-59")
 @pytest.mark.parametrize("host_pid", [False, True])
 def test_the_scheduler_is_told_what_it_does_not_see(host_pid: bool) -> None:
     """So it refuses that policy itself, when somebody asks for it later."""
@@ -134,7 +134,7 @@ def test_how_the_scheduler_comes_to_nvml() -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-5",
     "With a view, the scheduler of a node has a token that is for the view alone, and is renewed",
 )
 def test_reports_to_the_view() -> None:
@@ -175,7 +175,7 @@ def test_reports_to_the_view() -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-6",
     "The optional admission policy refuses a pod in which a container asks for a GPU of NVIDIA's "
     "and for no seat, and no other pod",
 )

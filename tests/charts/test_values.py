@@ -15,7 +15,7 @@ from tests.charts.chart import CHART, EVERYTHING, SMALLEST, schema, validator_of
 
 
 @pytest.mark.promise(
-    "kubernetes", "The chart's values have a schema, which refuses what is misspelt or too much"
+    "kubernetes-7", "The chart's values have a schema, which refuses what is misspelt or too much"
 )
 @pytest.mark.parametrize("given", [{}, SMALLEST, EVERYTHING], ids=["none", "smallest", "all"])
 def test_good_values(given: dict[str, Any]) -> None:
@@ -23,7 +23,7 @@ def test_good_values(given: dict[str, Any]) -> None:
     assert validator_of(given) == []
 
 
-@pytest.mark.promise("The chart's values have a schema, which...")
+@pytest.mark.promise("kubernetes-7")
 @pytest.mark.parametrize(
     "given",
     [

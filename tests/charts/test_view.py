@@ -39,7 +39,7 @@ def options(given: dict[str, Any]) -> ViewOptions:
     return options_for(make_parser().parse_args(["view", *container["args"]]), environment)
 
 
-@pytest.mark.promise("The chart renders to what a current...")
+@pytest.mark.promise("kubernetes-1")
 @pytest.mark.parametrize("given", [WITH_VIEW, {**SMALLEST, "view": {"enabled": True}}, OUTSIDE])
 def test_the_schemas_of_kubernetes(given: dict[str, Any]) -> None:
     """Strictly, and by the schema of the values."""
@@ -56,7 +56,7 @@ def test_without_it() -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-8",
     "The view of the chart may ask whose a token is, and read pods of its namespace, and no more",
 )
 def test_what_it_may_do() -> None:
@@ -89,7 +89,7 @@ def test_what_it_may_do() -> None:
     }
 
 
-@pytest.mark.promise("The view of the chart may ask whose...")
+@pytest.mark.promise("kubernetes-8")
 def test_a_view_outside_of_the_cluster() -> None:
     """The chart makes its account with the same rights, and a token; it starts nothing."""
     (given,) = [

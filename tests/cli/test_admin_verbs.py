@@ -22,7 +22,7 @@ from tests.support.scheduler_process import SchedulerUnderTest
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-1",
     "`pause`, `drain` and `resume` a device, and `release`, `interrupt`, `hold`, `evict` and "
     "`boost` a notebook by its name; `audit` shows what was done",
 )
@@ -45,7 +45,7 @@ def test_devices_are_paused_and_go_on(scheduler: SchedulerUnderTest, gpushare: C
     assert "WHEN" in gpushare("audit", "-n", "1").stdout
 
 
-@pytest.mark.promise("`pause`, `drain` and `resume` a device...")
+@pytest.mark.promise("cli-1")
 def test_notebooks_are_acted_on_by_name(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """Each verb does what it says, and says what it did."""
     assert gpushare("set", "quantum_s", "600").returncode == 0  # no turn ends by itself meanwhile
@@ -73,7 +73,7 @@ def test_notebooks_are_acted_on_by_name(scheduler: SchedulerUnderTest, gpushare:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-2",
     "`cap` and `limit` change the entry of a user, a group or a notebook in the settings, live; "
     "`unset` takes it back, the other entries stay, and the audit log has it",
 )
@@ -118,7 +118,7 @@ def test_entries_are_changed_one_by_one(scheduler: SchedulerUnderTest, gpushare:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-3",
     "`set` and `config --show` name the users and groups in settings that nobody has seen",
 )
 def test_names_of_nobody_are_told(scheduler: SchedulerUnderTest, gpushare: Command) -> None:

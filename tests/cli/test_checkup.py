@@ -135,7 +135,7 @@ def test_other_schedulers_are_found_by_their_sockets(tmp_path: Path) -> None:
     assert [other.path for other in facts.others] == ["/run/other dir/hook.sock"]
 
 
-@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+@pytest.mark.promise("cli-13")
 def test_a_hubs_scheduler_is_one(tmp_path: Path) -> None:
     """It listens at two hook sockets, its own and its tenants', and neither is another's; such a
     one of somebody else is told once."""
@@ -167,7 +167,7 @@ def test_no_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-4",
     "The doctor knows memory limits of control groups of both versions, MPS, gateways and shared "
     "uids",
 )
@@ -184,7 +184,7 @@ def test_the_tightest_level_of_version_2(tmp_path: Path) -> None:
     assert (facts.bytes_max, facts.bytes_used) == (16 * GIB, 15 * GIB)
 
 
-@pytest.mark.promise("The doctor knows memory limits of...")
+@pytest.mark.promise("cli-4")
 def test_version_1(tmp_path: Path) -> None:
     """The memory controller's own hierarchy counts; its huge number means no limit."""
     put(tmp_path / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n")
@@ -234,8 +234,8 @@ def test_a_container_with_groups_of_its_own(
 # ---- the hub, MPS ----------------------------------------------------------------------------
 
 
-@pytest.mark.promise("hub", "Users who share a uid are told by the doctor")
-@pytest.mark.promise("The doctor knows memory limits of...")
+@pytest.mark.promise("hub-1", "Users who share a uid are told by the doctor")
+@pytest.mark.promise("cli-4")
 def test_users_of_the_hub_under_one_uid(tmp_path: Path) -> None:
     """Servers that run under our uid tell their users by their environments."""
     put(tmp_path / "proc/10/environ", "HOME=/\0JUPYTERHUB_USER=alice\0")
@@ -247,7 +247,7 @@ def test_users_of_the_hub_under_one_uid(tmp_path: Path) -> None:
     assert servers.hub_facts({}, root=tmp_path).other_users == frozenset()
 
 
-@pytest.mark.promise("The doctor knows memory limits of...")
+@pytest.mark.promise("cli-4")
 def test_mps_is_known_by_its_daemon_and_by_its_pipe(tmp_path: Path) -> None:
     """Each of the two alone is enough; neither means no MPS."""
     assert machine_facts({}, root=tmp_path).mps == ""
@@ -293,7 +293,7 @@ def test_the_extension_may_be_named_in_a_program(config: Path) -> None:
     assert servers.jupyter_facts({}).extension_enabled is False
 
 
-@pytest.mark.promise("The doctor knows memory limits of...")
+@pytest.mark.promise("cli-4")
 def test_configuration_is_read_as_a_server_does(config: Path) -> None:
     """The default provisioner and the gateway may stand in a Python file."""
     put(

@@ -45,7 +45,7 @@ def served(sim: SimulatedMachine, runtime: Path) -> Iterator[SchedulerUnderTest]
         yield running
 
 
-@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+@pytest.mark.promise("cli-13")
 def test_a_machine_with_everything_running(
     sim: SimulatedMachine, served: SchedulerUnderTest, gpushare: Command
 ) -> None:
@@ -66,7 +66,7 @@ def test_a_machine_with_everything_running(
     assert "CUDA 13" in found["driver"]["what"]
 
 
-@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+@pytest.mark.promise("cli-13")
 def test_a_machine_with_nothing_running(gpushare: Command) -> None:
     """Without driver and scheduler the exit status is 1, and each has its remedy."""
     done = gpushare("doctor", "--json", env={"LD_LIBRARY_PATH": ""})
@@ -81,11 +81,11 @@ def test_a_machine_with_nothing_running(gpushare: Command) -> None:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-5",
     "The doctor names processes that use a device without the hook, and accuses nobody on numbers "
     "that say nothing",
 )
-@pytest.mark.promise("The doctor of a machine or a node says whose...")
+@pytest.mark.promise("cli-9")
 @pytest.mark.parametrize(
     ("environ", "check", "words"),
     [({}, "foreign-memory", ""), (PLAIN_KERNEL, "package", "of bob's server")],
@@ -126,7 +126,7 @@ def test_the_text_says_what_to_do() -> None:
     assert rendered(findings(HEALTHY)).endswith("Everything is in place.")
 
 
-@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+@pytest.mark.promise("cli-13")
 def test_json_is_the_same_for_programs() -> None:
     """Every finding with its four fields, and whether all is well."""
     document = json.loads(as_json(findings(HEALTHY)))

@@ -88,7 +88,7 @@ def test_a_container_is_known_from_inside(
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-6",
     "In a container and in a pod the doctor says what is missing there: the scheduler's sockets, "
     "a seat, a GPU, and who mends it",
 )
@@ -101,7 +101,7 @@ def test_a_container_in_which_all_is_well(container: str) -> None:
     assert "container" not in {each.check for each in findings(HEALTHY)}
 
 
-@pytest.mark.promise("In a container and in a pod the...")
+@pytest.mark.promise("cli-6")
 @pytest.mark.parametrize(
     ("container", "remedy"),
     [
@@ -123,7 +123,7 @@ def test_nothing_is_mounted(container: str, remedy: str) -> None:
     assert "Ask your administrator" in of_check(facts, "runtime-directory").remedy
 
 
-@pytest.mark.promise("In a container and in a pod the...")
+@pytest.mark.promise("cli-6")
 def test_a_container_that_nobody_leads() -> None:
     """Its server starts a scheduler of its own, which knows of nobody outside."""
     found = of_check(inside(DOCKER, is_led=False), "container")
@@ -143,7 +143,7 @@ def test_a_directory_that_a_user_has_named() -> None:
     assert of_check(facts, "scheduler").remedy == "The next notebook server starts one."
 
 
-@pytest.mark.promise("In a container and in a pod the...")
+@pytest.mark.promise("cli-6")
 def test_a_pod_with_a_gpu_and_no_seat() -> None:
     """It may have the whole GPU, so this is no more than a warning; without a GPU it is none."""
     facts = inside(KUBERNETES, is_led=False)
@@ -155,7 +155,7 @@ def test_a_pod_with_a_gpu_and_no_seat() -> None:
     assert "container" not in {each.check for each in findings(without)}
 
 
-@pytest.mark.promise("In a container and in a pod the...")
+@pytest.mark.promise("cli-6")
 @pytest.mark.parametrize(
     ("container", "remedy"),
     [
@@ -182,7 +182,7 @@ def test_a_server_of_a_hub_on_the_machine_itself() -> None:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-7",
     "The doctor of an image says once and with the right remedy that the machine's hook does not "
     "fit: musl, an older glibc, another processor, another interface",
 )
@@ -216,7 +216,7 @@ def test_a_library_for_another_processor_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-8",
     "The doctor says when package, hook, scheduler and hub are not of one version, each with who "
     "changes it",
 )
@@ -257,7 +257,7 @@ def test_the_hub_tells_its_version_and_the_package_finds_it() -> None:
 # ---- memory ----------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("The doctor says when a server's memory limit is too...")
+@pytest.mark.promise("cli-12")
 @pytest.mark.parametrize(
     ("container", "how"),
     [(DOCKER, "c.Spawner.mem_limit"), (KUBERNETES, "mem_limit and mem_guarantee")],
@@ -293,7 +293,7 @@ def stranger(**origin: Any) -> Facts:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-9",
     "The doctor of a machine or a node says whose notebook server uses a device without taking "
     "turns, as one does whose image lacks the package",
 )
@@ -305,7 +305,7 @@ def test_a_server_without_the_package() -> None:
     assert "Install jupyter-gpushare in the image" in found.remedy
 
 
-@pytest.mark.promise("The doctor of a machine or a node says whose...")
+@pytest.mark.promise("cli-9")
 @pytest.mark.parametrize(
     "origin",
     [
@@ -357,7 +357,7 @@ def node_with(*pods: str, gib_in_use: int, owners: tuple[str, ...] = ("ann",)) -
     )
 
 
-@pytest.mark.promise("The doctor of a machine or a node says whose...")
+@pytest.mark.promise("cli-9")
 def test_a_pod_that_never_registers() -> None:
     """Memory is in use that is nobody's, and the pods whose users have no notebook are named."""
     facts = node_with("jupyter-ann", "jupyter-bob", gib_in_use=9)
@@ -369,7 +369,7 @@ def test_a_pod_that_never_registers() -> None:
     assert "kubectl -n jhub exec jupyter-bob -- jupyter-gpushare doctor" in found.remedy
 
 
-@pytest.mark.promise("The doctor of a machine or a node says whose...")
+@pytest.mark.promise("cli-9")
 def test_an_idle_pod_is_not_accused() -> None:
     """A server without a notebook has not registered either: a line says how many there are."""
     facts = node_with("jupyter-ann", "jupyter-bob", gib_in_use=3)
@@ -380,7 +380,7 @@ def test_an_idle_pod_is_not_accused() -> None:
     assert of_check(known, "seats").what.endswith("are taken, each with a GPU.")
 
 
-@pytest.mark.promise("The doctor of a machine or a node says whose...")
+@pytest.mark.promise("cli-9")
 def test_a_stranger_beside_pods_that_are_known() -> None:
     """Then it is some other program's."""
     facts = node_with("jupyter-ann-smith---1a2b3c", gib_in_use=9, owners=("Ann.Smith",))

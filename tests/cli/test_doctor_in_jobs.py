@@ -51,7 +51,7 @@ def test_outside_of_jobs() -> None:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-10",
     "In a job of Slurm the doctor says what the job lacks: a shard, a scheduler on its node, its "
     "version, host memory, the hub",
 )
@@ -63,7 +63,7 @@ def test_a_job_in_which_all_is_well() -> None:
     assert line == "The Slurm job 7 has a shard of a GPU on the node n1."
 
 
-@pytest.mark.promise("In a job of Slurm the doctor says...")
+@pytest.mark.promise("cli-10")
 def test_a_node_without_a_scheduler() -> None:
     """No notebook server will start one there: the user has to ask for it."""
     missing = machine_with("scheduler", status=None, problem="No scheduler serves /run/x. Start.")
@@ -75,7 +75,7 @@ def test_a_node_without_a_scheduler() -> None:
         assert "systemctl start jupyter-gpushare` on the node n1" in finding.remedy
 
 
-@pytest.mark.promise("In a job of Slurm the doctor says...")
+@pytest.mark.promise("cli-10")
 def test_a_node_with_another_version() -> None:
     """Users cannot restart the node's scheduler."""
     outdated = {**status()["scheduler"], "version": "0.9"}
@@ -84,7 +84,7 @@ def test_a_node_with_another_version() -> None:
     assert (finding.check, "node n1" in finding.remedy) == ("version", True)
 
 
-@pytest.mark.promise("In a job of Slurm the doctor says...")
+@pytest.mark.promise("cli-10")
 def test_a_limit_too_small_to_park() -> None:
     """2 GiB are on the device; a reserve of the limit stays free. Where the limit is wide enough,
     nothing is said."""
@@ -96,7 +96,7 @@ def test_a_limit_too_small_to_park() -> None:
     assert bad(dataclasses.replace(wide, job=SHARD)) == []
 
 
-@pytest.mark.promise("In a job of Slurm the doctor says...")
+@pytest.mark.promise("cli-10")
 def test_memory_of_others_asks_for_no_host_memory() -> None:
     """It is parked under the limits of their own jobs."""
     (tenant,) = status()["tenants"]
@@ -132,7 +132,7 @@ def hub() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.promise("In a job of Slurm the doctor says...")
+@pytest.mark.promise("cli-10")
 def test_a_hub_that_answers(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it says of us: it can be reached. A proxy's error page is no hub."""
     for code, why in ((200, ""), (403, ""), (502, "the answer there is 502")):
@@ -141,7 +141,7 @@ def test_a_hub_that_answers(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (answer.address, answer.why_unreachable) == (hub, why)
 
 
-@pytest.mark.promise("In a job of Slurm the doctor says...")
+@pytest.mark.promise("cli-10")
 def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens, somebody listens and says nothing or rubbish, or there is no such place."""
     monkeypatch.setattr("jupyter_gpushare.cli.checkup.hub_address.ANSWER_S_MAX", 0.2)
@@ -164,7 +164,7 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-11",
     "The doctor says when the clocks of a machine and of its hub differ by more than 30 s",
 )
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_the_hubs_clock(
     assert all(words in each.what and "NTP" in each.remedy for each in found)
 
 
-@pytest.mark.promise("The doctor says when the clocks...")
+@pytest.mark.promise("cli-11")
 @pytest.mark.parametrize("date", ["", "yesterday", "Thu, 99 Nov 2026 08:00:00 GMT"])
 def test_a_hub_that_tells_no_time(hub: str, monkeypatch: pytest.MonkeyPatch, date: str) -> None:
     """Then nothing is said of clocks."""

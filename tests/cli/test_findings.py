@@ -229,7 +229,7 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-12",
     "The doctor says when a server's memory limit is too small for what its notebooks have on "
     "GPUs, and how large it has to be",
 )
@@ -254,7 +254,7 @@ def test_a_limit_too_small_to_park(limit: int, used: int, room: str, needed: int
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-13",
     "`jupyter gpushare doctor` finds each thing that can be wrong, with what to do, exit status "
     "and JSON",
 )
@@ -282,7 +282,7 @@ def test_a_view_that_is_told_is_named() -> None:
     assert not [each for each in findings(HEALTHY) if each.check == "reports"]
 
 
-@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+@pytest.mark.promise("cli-13")
 def test_a_scheduler_without_notebooks_disturbs_nobody() -> None:
     """The server that started it is gone; it ends by itself."""
     left = FileFacts(path="/tmp/y/hook.sock", owner="ann")
@@ -292,7 +292,7 @@ def test_a_scheduler_without_notebooks_disturbs_nobody() -> None:
     assert "/tmp/z/hook.sock" in finding.what
 
 
-@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+@pytest.mark.promise("cli-13")
 def test_what_is_switched_off_misses_nothing() -> None:
     """Somebody wants it so: no scheduler is asked for, and nothing is advised."""
     facts = machine_with("jupyter", switched_off="Your administrator has switched it off.")
@@ -307,7 +307,7 @@ def test_what_is_switched_off_misses_nothing() -> None:
     assert {finding.check for finding in driver} == {"driver"}
 
 
-@pytest.mark.promise("The doctor knows memory limits of...")
+@pytest.mark.promise("cli-4")
 def test_parked_memory_hides_no_stranger() -> None:
     """What a kernel has parked is not on the device: as much there is of somebody else."""
     opened = {"device": DEVICE_ID, "bytes_allocated": 62 * GIB, "bytes_parked": 60 * GIB}
@@ -345,7 +345,7 @@ def test_the_checks_are_pure(module: ModuleType) -> None:
     assert imported - pure <= ours
 
 
-@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+@pytest.mark.promise("cli-13")
 def test_problems_decide_the_exit_status() -> None:
     """Warnings alone leave it 0; one problem makes it 1."""
     warned = findings(machine_with("machine", mps="process 5"))
@@ -371,7 +371,7 @@ def test_the_environment_beats_the_extension() -> None:
     assert bad(facts) == []
 
 
-@pytest.mark.promise("The doctor names processes that use...")
+@pytest.mark.promise("cli-5")
 @pytest.mark.parametrize(
     "devices",
     [
@@ -385,7 +385,7 @@ def test_numbers_that_say_nothing_accuse_nobody(devices: tuple[DeviceFacts, ...]
     assert bad(machine_with("machine", devices=devices)) == []
 
 
-@pytest.mark.promise("The doctor names processes that use...")
+@pytest.mark.promise("cli-5")
 def test_hidden_processes_of_others_are_not_foreign() -> None:
     """Where other users' processes are hidden, only bytes can tell."""
     facts = machine_with("scheduler", status=status(tenants=OTHERS))

@@ -25,7 +25,7 @@ STATUS: dict[str, Any] = {
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-14",
     "Notebooks are named like ann:train.ipynb and devices by number, UUID or name, where a "
     "beginning is enough; a name that fits none or several is refused with what there is",
 )
@@ -48,7 +48,7 @@ def test_a_notebook_is_named(given: str, meant: str) -> None:
     assert tenant_named(STATUS, given)["id"] == meant
 
 
-@pytest.mark.promise("Notebooks are named like ann:train.ipynb and...")
+@pytest.mark.promise("cli-14")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -67,7 +67,7 @@ def test_none_or_several_notebooks(given: str, said: str) -> None:
         tenant_named(STATUS, given)
 
 
-@pytest.mark.promise("Notebooks are named like ann:train.ipynb and...")
+@pytest.mark.promise("cli-14")
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
@@ -88,7 +88,7 @@ def test_a_device_is_named(given: str, meant: str) -> None:
     assert [each["id"] for each in found] == expected
 
 
-@pytest.mark.promise("Notebooks are named like ann:train.ipynb and...")
+@pytest.mark.promise("cli-14")
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -93,7 +93,7 @@ def other_processor(image: bytes) -> bytes:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-1",
     "An image whose kernels lose LD_PRELOAD can name the hook in /etc/ld.so.preload, and programs "
     "there work as before",
 )
@@ -144,7 +144,7 @@ BROKEN = {
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-21",
     "A hook that programs of an image cannot load (another processor, an old glibc, musl) is never "
     "put into them: kernels start without it, and say why",
 )
@@ -162,7 +162,7 @@ def test_a_library_that_programs_cannot_load(image: Image, tmp_path: Path, case:
         loadable_library({"GPUSHARE_LIBRARY": str(library)})
 
 
-@pytest.mark.promise("A hook that programs of an image cannot...")
+@pytest.mark.promise("bad-input-21")
 def test_without_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as musl, which knows no version of glibc."""
 
@@ -175,7 +175,7 @@ def test_without_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
         assert said.startswith("The C library here is not glibc, which /x.so needs. Use a")
 
 
-@pytest.mark.promise("A hook that programs of an image cannot...")
+@pytest.mark.promise("bad-input-21")
 def test_what_only_a_trial_shows(image: Image, tmp_path: Path) -> None:
     """A library that ends the programs that it is in looks like any other."""
     source, library = tmp_path / "bad.c", tmp_path / "bad.so"
@@ -189,7 +189,7 @@ def test_what_only_a_trial_shows(image: Image, tmp_path: Path) -> None:
     assert not image.list.exists()
 
 
-@pytest.mark.promise("An image whose kernels lose LD_PRELOAD...")
+@pytest.mark.promise("jupyter-1")
 @pytest.mark.parametrize("case", ["missing", "another processor"])
 def test_named_by_hand(image: Image, hello: Callable[..., Path], tmp_path: Path, case: str) -> None:
     """A file that is gone, or of another processor: programs print a line, and work."""
@@ -202,7 +202,7 @@ def test_named_by_hand(image: Image, hello: Callable[..., Path], tmp_path: Path,
     assert "cannot be preloaded" in said.stderr and "ignored" in said.stderr
 
 
-@pytest.mark.promise("An image whose kernels lose LD_PRELOAD...")
+@pytest.mark.promise("jupyter-1")
 def test_a_process_has_the_hook_once(image: Image, tmp_path: Path) -> None:
     """Where it is named there, a kernel gets that one and no second one: two would wait for each
     other. The doctor looks at that one too."""

@@ -27,7 +27,7 @@ def printed(*tenants: tuple[str, str]) -> list[str]:
     return rendered({"devices": [device], "tenants": owners}).splitlines()[1:]
 
 
-@pytest.mark.promise("cli", "If users see each other, `queue` and `%gpushare` name the users")
+@pytest.mark.promise("cli-15", "If users see each other, `queue` and `%gpushare` name the users")
 def test_notebooks_of_several_users_are_named_with_their_users() -> None:
     """Thirty notebooks are called Untitled.ipynb."""
     assert printed(("ann", "Untitled.ipynb"), ("bob", "Untitled.ipynb")) == [
@@ -45,7 +45,7 @@ def test_mine_alone_need_no_user() -> None:
     assert printed(("ann", "a.ipynb"), ("bob", "bob"))[1] == "  1. bob has waited for 5.0 s"
 
 
-@pytest.mark.promise("Who waits is told a position...")
+@pytest.mark.promise("scheduler-16")
 def test_who_waits_reads_when_it_starts() -> None:
     """And why not now; of another user's notebook nothing is told."""
     device: dict[str, Any] = {"id": "0" * 32, "name": "GPU", "mode": "open", "holders": []}
@@ -59,7 +59,7 @@ def test_who_waits_reads_when_it_starts() -> None:
     ]
 
 
-@pytest.mark.promise("On a device that an admin has paused...")
+@pytest.mark.promise("scheduler-34")
 def test_a_paused_device_says_so() -> None:
     """And a drained one, what is left of tenants' memory there."""
     device: dict[str, Any] = {"id": "0" * 32, "name": "GPU", "holders": [], "queue": []}

@@ -94,7 +94,7 @@ def started(env: dict[str, str], *command: str) -> Iterator[subprocess.Popen[str
                 stream.close()
 
 
-@pytest.mark.promise("`jupyter gpushare run` makes its command...")
+@pytest.mark.promise("cli-16")
 def test_the_exit_status_is_the_commands(
     run: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_command_that_cannot_start_is_explained(
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-16",
     "`jupyter gpushare run` makes its command a tenant, and returns its exit status",
 )
 def test_the_command_is_a_tenant_while_it_runs(
@@ -139,7 +139,7 @@ def test_the_command_is_a_tenant_while_it_runs(
     assert scheduler.status()["tenants"] == []
 
 
-@pytest.mark.promise("`jupyter gpushare run` makes its command...")
+@pytest.mark.promise("cli-16")
 def test_the_environment_of_the_command(
     run: Callable[..., subprocess.CompletedProcess[str]],
     fake_library: Path,
@@ -155,7 +155,7 @@ def test_the_environment_of_the_command(
     ]
 
 
-@pytest.mark.promise("`jupyter gpushare run` works for programs...")
+@pytest.mark.promise("cli-33")
 def test_children_of_the_command_belong_to_it(
     run: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -180,7 +180,7 @@ def test_within_a_tenant_it_stays_in_it(
     assert scheduler.status()["tenants"] == []
 
 
-@pytest.mark.promise("The library file missing: kernels and...")
+@pytest.mark.promise("bad-input-46")
 def test_without_the_library_it_runs_unshared(
     run: Callable[..., subprocess.CompletedProcess[str]], scheduler: SchedulerUnderTest
 ) -> None:
@@ -191,9 +191,9 @@ def test_without_the_library_it_runs_unshared(
     assert "runs without sharing" in done.stderr
 
 
-@pytest.mark.promise("Every verb says in a sentence...")
+@pytest.mark.promise("cli-24")
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-22",
     "Scheduler not there when a command starts: said, with what to do",
 )
 def test_without_a_scheduler_it_runs_only_if_asked(gpushare: Command, fake_library: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_command_is_needed(gpushare: Command) -> None:
     assert "no command to run" in done.stderr
 
 
-@pytest.mark.promise("cli", "`jupyter gpushare run` forwards signals, Ctrl-C and Ctrl-Z")
+@pytest.mark.promise("cli-17", "`jupyter gpushare run` forwards signals, Ctrl-C and Ctrl-Z")
 @pytest.mark.parametrize(
     "name",
     [
@@ -244,7 +244,7 @@ def test_signals_are_passed_on(env: dict[str, str], name: str) -> None:
         assert process.wait(WAIT_S_MAX) == 7
 
 
-@pytest.mark.promise("`jupyter gpushare run` forwards signals, Ctrl-C...")
+@pytest.mark.promise("cli-17")
 def test_a_signal_that_ends_the_command_ends_run(env: dict[str, str]) -> None:
     """SIGTERM to `run` ends a command that does not handle it; the status says so."""
     with started(env, PYTHON, "-c", REPORT_SIGNAL, "SIGUSR1") as process:
@@ -286,7 +286,7 @@ class Terminal:
 RUN = (PYTHON, "-m", "jupyter_gpushare.cli.main", "run", "--", PYTHON, "-c", REPORT_SIGNAL)
 
 
-@pytest.mark.promise("`jupyter gpushare run` forwards signals, Ctrl-C...")
+@pytest.mark.promise("cli-17")
 def test_ctrl_c_reaches_the_command_once(env: dict[str, str]) -> None:
     """The terminal sends it to both processes; the command must not get it from us as well."""
     terminal = Terminal(env, *RUN, "SIGINT")
@@ -298,7 +298,7 @@ def test_ctrl_c_reaches_the_command_once(env: dict[str, str]) -> None:
     assert terminal.exit_status() == 7
 
 
-@pytest.mark.promise("`jupyter gpushare run` forwards signals, Ctrl-C...")
+@pytest.mark.promise("cli-17")
 def test_ctrl_z_stops_both_and_fg_continues_both(env: dict[str, str]) -> None:
     """A shell with job control sees a stopped job, and its `fg` wakes the command."""
     shell = 'set -m; "$@"; echo "stopped with $?"; fg >/dev/null; echo "ended with $?"'
@@ -329,7 +329,7 @@ def test_processes_left_behind_keep_their_place(
     scheduler.eventually(lambda s: not s["tenants"])
 
 
-@pytest.mark.promise("`jupyter gpushare run` makes its command...")
+@pytest.mark.promise("cli-16")
 def test_output_of_the_command_is_untouched(
     run: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -356,7 +356,7 @@ NOTEBOOK = {
 
 
 @pytest.mark.full
-@pytest.mark.promise("`jupyter gpushare run` works for nbconvert...")
+@pytest.mark.promise("cli-35")
 def test_nbconvert_and_its_kernel_are_one_tenant(
     run: Callable[..., subprocess.CompletedProcess[str]],
     scheduler: SchedulerUnderTest,

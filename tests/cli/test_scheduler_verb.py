@@ -14,7 +14,7 @@ from tests.support.other_user import let_others_in
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 
 
-@pytest.mark.promise("cli", "`jupyter gpushare scheduler` runs the scheduler and stops cleanly")
+@pytest.mark.promise("cli-18", "`jupyter gpushare scheduler` runs the scheduler and stops cleanly")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_ends_cleanly(scheduler: SchedulerUnderTest, number: signal.Signals) -> None:
     """Whatever asks it to end, it ends with status 0 and leaves no socket behind."""
@@ -23,7 +23,7 @@ def test_it_ends_cleanly(scheduler: SchedulerUnderTest, number: signal.Signals) 
     assert left == {"owners.json", "scheduler.lock", "token.key"}
 
 
-@pytest.mark.promise("`jupyter gpushare scheduler` runs the scheduler...")
+@pytest.mark.promise("cli-18")
 def test_it_can_log_to_its_directory(runtime: Path) -> None:
     """With --log-to-file the runtime directory has the log, effective values first."""
     with running_scheduler(runtime, "--log-to-file", "--quantum=7") as scheduler:
@@ -32,7 +32,7 @@ def test_it_can_log_to_its_directory(runtime: Path) -> None:
     assert "quantum_s=7.0" in log.splitlines()[0]
 
 
-@pytest.mark.promise("scheduler", "Log and journal are their owner's alone")
+@pytest.mark.promise("scheduler-1", "Log and journal are their owner's alone")
 def test_its_log_and_journal_are_private(runtime: Path, tmp_path: Path) -> None:
     """They name users, notebooks and processes, and with --serve-all-users everybody may pass
     through the directory. A log that was there before is shut, too."""
@@ -47,7 +47,7 @@ def test_its_log_and_journal_are_private(runtime: Path, tmp_path: Path) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.promise("Log and journal are their owner's...")
+@pytest.mark.promise("scheduler-1")
 def test_logs_that_follow_are_private(tmp_path: Path) -> None:
     """So is what is written after the first log is full, and that one itself."""
     log = PrivateLog(tmp_path / "log", maxBytes=10, backupCount=1)
@@ -59,7 +59,7 @@ def test_logs_that_follow_are_private(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "line number 2\n"
 
 
-@pytest.mark.promise("`jupyter gpushare scheduler` runs the scheduler...")
+@pytest.mark.promise("cli-18")
 def test_debug_logs_events_with_their_causes(runtime: Path) -> None:
     """--debug shows what came in, why, and what followed from it."""
     with running_scheduler(runtime, "--debug") as scheduler, scheduler.joined() as client:

@@ -29,7 +29,9 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.promise("cli", "`simulate` shows what other policies, settings and devices would do")
+@pytest.mark.promise(
+    "cli-19", "`simulate` shows what other policies, settings and devices would do"
+)
 def test_a_trace_is_simulated(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A table with a row for each policy; nothing else is written where no terminal is."""
     assert main(["simulate", str(trace), "--policy", "ours, nvshare,ours"]) == 0
@@ -43,7 +45,7 @@ def test_a_trace_is_simulated(trace: Path, capsys: pytest.CaptureFixture[str]) -
     assert captured.err == ""
 
 
-@pytest.mark.promise("`simulate` shows what other policies...")
+@pytest.mark.promise("cli-19")
 def test_settings_devices_and_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a shorter quantum everybody is nearer to what is due, and with two devices nobody
     waits."""
@@ -70,7 +72,7 @@ def test_a_preset_is_simulated_with_a_picture(
     assert path.stat().st_size > 10_000
 
 
-@pytest.mark.promise("`simulate` shows what other policies...")
+@pytest.mark.promise("cli-19")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -99,7 +101,7 @@ def test_wrong_use_is_refused(
     assert words in captured.err and captured.out == ""
 
 
-@pytest.mark.promise("`simulate` shows what other policies...")
+@pytest.mark.promise("cli-19")
 def test_a_trace_that_does_not_fit_is_refused(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,7 +32,7 @@ from tests.support.view_stand_in import ViewStandIn, token_file
 from tests.support.waits import WAIT_S_MAX
 
 
-@pytest.mark.promise("cli", "`jupyter gpushare status` tells who holds and who waits")
+@pytest.mark.promise("cli-20", "`jupyter gpushare status` tells who holds and who waits")
 def test_status_says_who_holds_and_who_waits(
     scheduler: SchedulerUnderTest, gpushare: Command
 ) -> None:
@@ -50,7 +50,7 @@ def test_status_says_who_holds_and_who_waits(
     assert "TENANT" in done.stdout
 
 
-@pytest.mark.promise("The status says whether reports reach...")
+@pytest.mark.promise("scheduler-63")
 def test_status_says_whether_the_view_is_told(tmp_path: Path) -> None:
     """Since when, and while it is not, why and what to do."""
     token = token_file(tmp_path)
@@ -71,7 +71,7 @@ def test_status_says_whether_the_view_is_told(tmp_path: Path) -> None:
         assert "has ended the connection" in gpushare("status").stdout
 
 
-@pytest.mark.promise("cli", "`jupyter gpushare status --json` tells all")
+@pytest.mark.promise("cli-21", "`jupyter gpushare status --json` tells all")
 def test_status_as_json(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """`status --json` is all that the API tells."""
     with scheduler.joined("first") as first:
@@ -81,7 +81,7 @@ def test_status_as_json(scheduler: SchedulerUnderTest, gpushare: Command) -> Non
     assert status["devices"][0]["holders"][0]["name"] == "first"
 
 
-@pytest.mark.promise("cli", "`jupyter gpushare queue` tells the order")
+@pytest.mark.promise("cli-22", "`jupyter gpushare queue` tells the order")
 def test_queue_tells_the_order(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """Holder first, then who waits, in the order in which they will be served."""
     clients = [scheduler.joined(name) for name in ("a", "b", "c")]
@@ -99,7 +99,7 @@ def test_queue_tells_the_order(scheduler: SchedulerUnderTest, gpushare: Command)
         client.close()
 
 
-@pytest.mark.promise("Others see that a user keeps...")
+@pytest.mark.promise("jupyter-19")
 def test_queue_tells_of_a_turn_kept_by_hand(
     scheduler: SchedulerUnderTest, gpushare: Command
 ) -> None:
@@ -114,7 +114,7 @@ def test_queue_tells_of_a_turn_kept_by_hand(
         assert client.expect(TurnRecalled).cause == "released in the notebook"
 
 
-@pytest.mark.promise("`jupyter gpushare queue` tells the order...")
+@pytest.mark.promise("cli-22")
 def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """A device that nobody holds is free; without devices there is a sentence."""
     assert gpushare("queue").stdout == "No device is known yet.\n"
@@ -140,7 +140,7 @@ def settings_as_new(lasting: SchedulerUnderTest) -> Iterator[SchedulerUnderTest]
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-23",
     "`jupyter gpushare set` changes the quantum and turns, for running programs too",
 )
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_set_changes_a_setting(
     assert done.stdout.splitlines()[0].split() == ["SETTING", "VALUE"]
 
 
-@pytest.mark.promise("`turns` off lets everybody run, and...")
-@pytest.mark.promise("`jupyter gpushare set` changes the quantum...")
+@pytest.mark.promise("scheduler-51")
+@pytest.mark.promise("cli-23")
 def test_set_reaches_the_clients(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """A hook is told at once; several settings may be changed together."""
     with scheduler.joined() as client:
@@ -185,7 +185,7 @@ def test_set_without_arguments_shows_all(scheduler: SchedulerUnderTest, gpushare
     assert ["idle_ms", "50ms"] in [line.split() for line in lines]
 
 
-@pytest.mark.promise("`jupyter gpushare set` changes the quantum...")
+@pytest.mark.promise("cli-23")
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
@@ -211,10 +211,10 @@ def test_a_wrong_set_is_explained(
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-24",
     "Every verb says in a sentence that there is no scheduler, and how to start one",
 )
-@pytest.mark.promise("Scheduler not there when a command...")
+@pytest.mark.promise("bad-input-22")
 @pytest.mark.parametrize("verb", [["status"], ["queue"], ["set"], ["run", "--", "true"]])
 def test_without_a_scheduler(gpushare: Command, verb: list[str], fake_library: Path) -> None:
     """Every verb says that there is none and how to start one, with exit status 69."""
@@ -283,7 +283,7 @@ def test_a_failed_context_is_explained(scheduler: SchedulerUnderTest, gpushare: 
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-25",
     "`jupyter gpushare status`, the panel and `%gpushare` tell which kinds of memory cannot be "
     "moved",
 )
@@ -324,7 +324,7 @@ def test_memory_that_cannot_be_moved_is_told_by_kind(
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-26",
     "`jupyter gpushare status`, the panel and `%gpushare` tell of which kinds memory that can be "
     "moved is, where it is not all plain",
 )
@@ -348,7 +348,7 @@ def test_memory_that_can_be_moved_is_told_by_kind(
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-27",
     "`jupyter gpushare status` tells parked memory apart from what is on the device",
 )
 def test_parked_memory_is_not_on_the_device(
@@ -378,7 +378,7 @@ def test_a_long_name_leaves_room_for_the_rest(
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-28",
     "`jupyter gpushare status` says which notebook has parked memory that could not be pinned, and "
     "that a machine's host memory is slow to become ready",
 )

@@ -77,7 +77,7 @@ def running(tmp_path: Path, temporary: Path) -> Iterator[Trial]:
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-29",
     "`try` starts a JupyterLab on a simulated GPU with two example notebooks, says that the GPU is "
     "simulated, and leaves nothing behind",
 )
@@ -107,7 +107,7 @@ def is_there(folder: Path) -> bool:
 
 
 @pytest.mark.full
-@pytest.mark.promise("`try` starts a JupyterLab on a...")
+@pytest.mark.promise("cli-29")
 def test_the_cells_of_both_notebooks_run(temporary: Path) -> None:
     """Beside each other, and the memory of the first is as it was after the second had more than
     the device has left."""
@@ -142,7 +142,7 @@ def test_a_notebook_that_was_changed_stays(tmp_path: Path) -> None:
     assert (tmp_path / "explore.ipynb").exists()
 
 
-@pytest.mark.promise("cli", "`try` says in a sentence what it lacks, and what to do")
+@pytest.mark.promise("cli-30", "`try` says in a sentence what it lacks, and what to do")
 def test_what_is_missing_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

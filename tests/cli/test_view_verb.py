@@ -64,7 +64,9 @@ def test_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert read_tokens(path).name_of(token) == "node-a"
 
 
-@pytest.mark.promise("view", "What is wrong with the view's flags is one sentence, with what to do")
+@pytest.mark.promise(
+    "view-8", "What is wrong with the view's flags is one sentence, with what to do"
+)
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -103,7 +105,7 @@ def test_wrong_flags(tmp_path: Path, flags: list[str], says: str) -> None:
     assert line.startswith("jupyter gpushare: ") and line.endswith(".")
 
 
-@pytest.mark.promise("What is wrong with the view's...")
+@pytest.mark.promise("view-8")
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
@@ -125,7 +127,7 @@ def test_a_wrong_environment(tmp_path: Path, variable: str, value: str, says: st
     assert (done.returncode, says in line) == (2, True), line
 
 
-@pytest.mark.promise("view", "A view takes more connections than a process may have at first")
+@pytest.mark.promise("view-9", "A view takes more connections than a process may have at first")
 def test_many_connections(tmp_path: Path) -> None:
     """As the hub starts it: with a soft limit that a thousand nodes go beyond."""
     tokens = tmp_path / "tokens"
@@ -152,7 +154,7 @@ def test_many_connections(tmp_path: Path) -> None:
     assert (process.returncode, "Traceback" in log) == (0, False), log
 
 
-@pytest.mark.promise("A view that ends tells its...")
+@pytest.mark.promise("view-44")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_process(
     tmp_path: Path, number: signal.Signals, capsys: pytest.CaptureFixture[str]

@@ -69,7 +69,7 @@ def watching(runtime: Path, *options: str, terminal: bool) -> Iterator[Watching]
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-31",
     "`status --watch` refreshes itself, and leaves the terminal as it was; in a pipe it writes "
     "plain text when something has changed",
 )
@@ -88,7 +88,7 @@ def test_the_terminal_is_as_before(
         assert view.rest().endswith(LEAVES)
 
 
-@pytest.mark.promise("`status --watch` refreshes itself, and leaves...")
+@pytest.mark.promise("cli-31")
 def test_a_pipe_gets_plain_text(scheduler: SchedulerUnderTest, runtime: Path) -> None:
     """What has changed."""
     with watching(runtime, terminal=False) as view:
@@ -101,7 +101,7 @@ def test_a_pipe_gets_plain_text(scheduler: SchedulerUnderTest, runtime: Path) ->
         assert view.said.count(b"jupyter-gpushare ") == 2
 
 
-@pytest.mark.promise("`status --watch` refreshes itself, and leaves...")
+@pytest.mark.promise("cli-31")
 def test_a_scheduler_that_comes_back_is_seen(runtime: Path) -> None:
     """Meanwhile the view says what is wrong."""
     with running_scheduler(runtime) as scheduler:
@@ -122,7 +122,7 @@ def test_without_a_scheduler_there_is_nothing_to_watch(runtime: Path) -> None:
         assert b"\x1b" not in view.rest()
 
 
-@pytest.mark.promise("`status --watch` refreshes itself, and leaves...")
+@pytest.mark.promise("cli-31")
 def test_nothing_is_written_while_only_time_passes() -> None:
     """However often it looks."""
     looks, out = 0, io.StringIO()

@@ -75,7 +75,7 @@ def await_nothing_left(folder: Path) -> None:
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-1",
     "`make demo-cluster` runs two Slurm nodes behind a real JupyterHub: notebooks hold more memory "
     "than the devices have, take turns without overlap and find every byte, and a scheduler that "
     "is restarted in the middle costs no kernel",

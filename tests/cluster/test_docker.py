@@ -224,7 +224,7 @@ def keeps(kernel: HubKernel) -> bool:
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-2",
     "Users in containers (DockerSpawner) take turns and never overlap, owned by whom the hub says, "
     "and what they park stays within their containers' limits",
 )
@@ -247,7 +247,7 @@ def test_two_users_share_a_device(place: Place, kernels: dict[str, HubKernel]) -
         assert "oom_kill 0" in (group / "memory.oom_control").read_text()
 
 
-@pytest.mark.promise("Users in containers (DockerSpawner)...")
+@pytest.mark.promise("hub-2")
 def test_what_a_user_sees(place: Place, kernels: dict[str, HubKernel]) -> None:
     """The page's two lines, in a notebook; the hook is the hub's own, and the number that the
     scheduler has for the process is the machine's."""
@@ -266,7 +266,7 @@ def test_what_a_user_sees(place: Place, kernels: dict[str, HubKernel]) -> None:
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-23",
     "A container whose memory limit is too small for parking: nobody is killed, who waits reads "
     "why, its doctor says how much it needs, and with more all go on",
 )
@@ -292,7 +292,7 @@ def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) 
     assert "oom_kill 0" in (group / "memory.oom_control").read_text()
 
 
-@pytest.mark.promise("A hub's tenants have a directory...")
+@pytest.mark.promise("hub-32")
 def test_root_of_a_container(place: Place, users: dict[str, Visitor]) -> None:
     """With all our mounts, it finds two sockets and no key, and administers nothing."""
     python = ("/opt/jupyter/bin/python3", "-c", LOOK_AROUND, json.dumps(ADMIN_VERBS))
@@ -303,7 +303,7 @@ def test_root_of_a_container(place: Place, users: dict[str, Visitor]) -> None:
 
 
 @pytest.mark.promise(
-    "hub", "A scheduler that is killed and started again loses no kernel of a container"
+    "hub-3", "A scheduler that is killed and started again loses no kernel of a container"
 )
 def test_the_scheduler_restarts(place: Place, kernels: dict[str, HubKernel]) -> None:
     """Killed while all of them work; the hub starts another one. Each goes on with what it has, and
@@ -324,7 +324,7 @@ def test_the_scheduler_restarts(place: Place, kernels: dict[str, HubKernel]) -> 
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-24",
     "A paused container that holds the turn: the others read why they wait, nobody is ended, and "
     "all go on when it does",
 )
@@ -350,7 +350,7 @@ def test_a_paused_container_that_holds_the_turn(
     assert place.sim.computing_overlaps() == []
 
 
-@pytest.mark.promise("The overdue policy `kill` ends the...")
+@pytest.mark.promise("bad-input-54")
 def test_a_paused_container_and_the_policy_kill(
     place: Place, kernels: dict[str, HubKernel], users: dict[str, Visitor]
 ) -> None:

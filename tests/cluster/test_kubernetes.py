@@ -47,7 +47,7 @@ def seen() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.promise("A container with a seat gets the...")
+@pytest.mark.promise("kubernetes-16")
 def test_a_real_kubelet_gives_a_pod_its_seat(seen: dict[str, Any]) -> None:
     """The pod asks for a seat and names no directory of the node; it can write nothing there."""
     assert seen["registered"] == SEATS
@@ -66,7 +66,7 @@ def test_a_real_kubelet_gives_a_pod_its_seat(seen: dict[str, Any]) -> None:
     assert (listed, last) == ("libgpushare.so", "nothing written")
 
 
-@pytest.mark.promise("The doctor of a node tells a...")
+@pytest.mark.promise("kubernetes-19")
 def test_a_real_kubelet_tells_who_has_what(seen: dict[str, Any]) -> None:
     """By its PodResources API: this pod has a seat, and no GPU of NVIDIA's."""
     ((resource, (seat,)),) = seen["devices"][0].items()
@@ -75,7 +75,7 @@ def test_a_real_kubelet_tells_who_has_what(seen: dict[str, Any]) -> None:
     assert mistake.endswith("has a seat and no GPU of NVIDIA's, so it keeps a seat from others.")
 
 
-@pytest.mark.promise("The plugin registers again when the...")
+@pytest.mark.promise("kubernetes-17")
 def test_restarts_with_a_real_kubelet(seen: dict[str, Any]) -> None:
     """The kubelet is killed, then the plugin, then the plugin is ended: the pod has started once,
     and goes when it is told to."""

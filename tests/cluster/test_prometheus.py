@@ -154,7 +154,7 @@ def answered(prometheus: Prometheus, query: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.promise(
-    "view", "A real Prometheus scrapes the view, and answers each query of the dashboard"
+    "view-10", "A real Prometheus scrapes the view, and answers each query of the dashboard"
 )
 def test_the_dashboard_is_answered(prometheus: Prometheus) -> None:
     """With numbers: a quantile of nothing would be none."""
@@ -163,7 +163,7 @@ def test_the_dashboard_is_answered(prometheus: Prometheus) -> None:
         assert answered(prometheus, number), f"{title}: {query}"
 
 
-@pytest.mark.promise("A real Prometheus scrapes the view...")
+@pytest.mark.promise("view-10")
 def test_everything_is_scraped(prometheus: Prometheus) -> None:
     """Each figure that is documented is there, and the target is up."""
     for name in NAMES:
@@ -172,7 +172,7 @@ def test_everything_is_scraped(prometheus: Prometheus) -> None:
     assert answered(prometheus, "sum(rate(gpushare_node_reports_total[10s])) > 1")
 
 
-@pytest.mark.promise("A real Prometheus scrapes the view...")
+@pytest.mark.promise("view-10")
 def test_alerts_fire(prometheus: Prometheus) -> None:
     """Those of what is wrong with these nodes, with the names of the nodes in them."""
     wanted = {"GPUShareDeviceLost", "GPUShareVersionsDiffer", "GPUShareReportsRefused"}
@@ -188,7 +188,7 @@ def test_alerts_fire(prometheus: Prometheus) -> None:
     assert firing["GPUShareDeviceLost"]["annotations"]["summary"] == "Device d of node b is lost."
 
 
-@pytest.mark.promise("A real Prometheus scrapes the view...")
+@pytest.mark.promise("view-10")
 def test_promtool_finds_the_text_right(view: ReportingView) -> None:
     """Names, kinds and units are as Prometheus' conventions have them."""
     request = Request(
@@ -201,7 +201,7 @@ def test_promtool_finds_the_text_right(view: ReportingView) -> None:
 
 
 @pytest.mark.promise(
-    "packaging", "promtool finds the alert rules right, and runs a test of each of them"
+    "packaging-1", "promtool finds the alert rules right, and runs a test of each of them"
 )
 def test_promtool_finds_the_rules_right() -> None:
     """A rule that does not fire, or fires too soon, fails here."""

@@ -81,7 +81,7 @@ def node_of(kernel: HubKernel) -> str:
 
 
 @pytest.mark.promise(
-    "hub", "In a Slurm job with a whole GPU nothing is shared, and the user is told"
+    "hub-4", "In a Slurm job with a whole GPU nothing is shared, and the user is told"
 )
 def test_a_whole_gpu_stays_outside(cluster: SlurmCluster) -> None:
     """Programs run plain there, nobody is a tenant, and what is shown says why."""
@@ -98,9 +98,11 @@ def test_a_whole_gpu_stays_outside(cluster: SlurmCluster) -> None:
     assert [cluster.tenants(node) for node in NODES] == [[], []]
 
 
-@pytest.mark.promise("hub", "Servers that are jobs of Slurm share the device of their node, by uid")
 @pytest.mark.promise(
-    "packaging",
+    "hub-5", "Servers that are jobs of Slurm share the device of their node, by uid"
+)
+@pytest.mark.promise(
+    "packaging-2",
     "With the capabilities of the unit alone, the scheduler serves every account as its owner",
 )
 def test_owners_are_the_accounts(cluster: SlurmCluster, notebooks: dict[str, HubKernel]) -> None:
@@ -118,7 +120,7 @@ def test_owners_are_the_accounts(cluster: SlurmCluster, notebooks: dict[str, Hub
     }
 
 
-@pytest.mark.promise("A user acts on no other...")
+@pytest.mark.promise("hub-21")
 def test_a_user_acts_on_no_other_users_kernel(
     cluster: SlurmCluster, notebooks: dict[str, HubKernel]
 ) -> None:
@@ -137,7 +139,7 @@ def test_a_user_acts_on_no_other_users_kernel(
     assert as_other_user(try_it, uid=cluster.views.accounts["bob"].uid) == "403 True False"
 
 
-@pytest.mark.promise("Servers that are jobs of Slurm share...")
+@pytest.mark.promise("hub-5")
 def test_turns_are_exclusive(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """Overlapping cells of two jobs never have the device at once, and both are served."""
     assert overlaps(observed.play_until_served(gpu_cells.fill_and_check(3, 10.0, 6), 3)) == 0
@@ -145,7 +147,7 @@ def test_turns_are_exclusive(cluster: SlurmCluster, observed: ObservedKernels) -
 
 
 @pytest.mark.promise(
-    "hub", "Memory of jobs of Slurm is parked for each other's turns, byte for byte"
+    "hub-6", "Memory of jobs of Slurm is parked for each other's turns, byte for byte"
 )
 def test_memory_is_parked(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """Each holds four fifths of the device, and finds each byte again after the other's turn."""
@@ -163,7 +165,7 @@ def test_memory_is_parked(cluster: SlurmCluster, observed: ObservedKernels) -> N
 
 
 @pytest.mark.promise(
-    "cli",
+    "cli-32",
     "A script that `jupyter gpushare run` starts in a job of Slurm takes turns with notebooks",
 )
 def test_a_script_shares_as_notebooks_do(cluster: SlurmCluster, observed: ObservedKernels) -> None:
@@ -200,7 +202,7 @@ def _jobs(cluster: SlurmCluster, user: str, name: str = SERVER_JOB) -> list[str]
 
 
 @pytest.mark.promise(
-    "bad-input", "The scheduler of a Slurm node is killed and starts again: no kernel is lost"
+    "bad-input-25", "The scheduler of a Slurm node is killed and starts again: no kernel is lost"
 )
 def test_the_scheduler_of_a_node_restarts(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """In the middle of cells: they end well, their memory is as it was, and both kernels are the
@@ -225,7 +227,7 @@ def test_the_scheduler_of_a_node_restarts(cluster: SlurmCluster, observed: Obser
     assert f"or until processes {expected} are back" in log
 
 
-@pytest.mark.promise("bad-input", "slurmctld restarts: servers, kernels and turns go on")
+@pytest.mark.promise("bad-input-26", "slurmctld restarts: servers, kernels and turns go on")
 def test_slurmctld_restarts(
     cluster: SlurmCluster, hub: SlurmHub, observed: ObservedKernels
 ) -> None:
@@ -247,7 +249,9 @@ def test_slurmctld_restarts(
     observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 1)
 
 
-@pytest.mark.promise("bad-input", "slurmd of a node is killed and starts again: no kernel is lost")
+@pytest.mark.promise(
+    "bad-input-27", "slurmd of a node is killed and starts again: no kernel is lost"
+)
 def test_slurmd_restarts(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """Notebooks take turns without it; when it is back, it knows their jobs."""
     jobs = {name: _jobs(cluster, name) for name in USERS}
@@ -260,7 +264,7 @@ def test_slurmd_restarts(cluster: SlurmCluster, observed: ObservedKernels) -> No
 
 
 @pytest.mark.promise(
-    "bad-input", "A suspended Slurm job that has the turn: it is told, and goes on"
+    "bad-input-28", "A suspended Slurm job that has the turn: it is told, and goes on"
 )
 def test_a_suspended_job(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """Bob's job is suspended in the middle of a cell: its tenant counts as frozen. After it is
@@ -286,7 +290,7 @@ def test_a_suspended_job(cluster: SlurmCluster, observed: ObservedKernels) -> No
     assert overlaps(observed.works(computing_only=True)) == 0
 
 
-@pytest.mark.promise("bad-input", "A hub that restarts finds the servers that are jobs of Slurm")
+@pytest.mark.promise("bad-input-29", "A hub that restarts finds the servers that are jobs of Slurm")
 def test_the_hub_restarts(
     cluster: SlurmCluster, hub: SlurmHub, notebooks: dict[str, HubKernel]
 ) -> None:
@@ -306,7 +310,7 @@ def test_the_hub_restarts(
     assert {name: _jobs(cluster, name) for name in USERS} == jobs
 
 
-@pytest.mark.promise("In a job of Slurm the doctor says...")
+@pytest.mark.promise("cli-10")
 def test_the_doctor_in_jobs(cluster: SlurmCluster, notebooks: dict[str, HubKernel]) -> None:
     """In a notebook and in a script's job all is found; on a node whose scheduler is gone, it says
     which node, and what to ask for."""
@@ -334,7 +338,7 @@ GATEWAY = "A kernel where a GPU is free"
 
 
 @pytest.mark.promise(
-    "server",
+    "server-1",
     "A server without a GPU has a kernel on a node, by a gateway, and it takes turns there",
 )
 def test_a_kernel_where_a_gpu_is_free(
@@ -370,7 +374,7 @@ def test_a_kernel_where_a_gpu_is_free(
 
 
 @pytest.mark.promise(
-    "bad-input", "A Slurm job that is cancelled while it has the turn: others get it"
+    "bad-input-30", "A Slurm job that is cancelled while it has the turn: others get it"
 )
 def test_a_holder_is_cancelled(
     cluster: SlurmCluster, hub: SlurmHub, observed: ObservedKernels

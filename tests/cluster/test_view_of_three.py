@@ -78,7 +78,7 @@ def seen(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.promise(
-    "view",
+    "view-11",
     "One view shows schedulers of containers, Slurm and Kubernetes in a browser, and who has their "
     "GPUs",
 )
@@ -98,14 +98,14 @@ def test_an_administrator_sees_three_platforms(seen: dict[str, Any]) -> None:
     assert Path(seen["picture"]).stat().st_size > 0
 
 
-@pytest.mark.promise("One view shows schedulers of containers...")
+@pytest.mark.promise("view-11")
 def test_a_user_sees_their_own(seen: dict[str, Any]) -> None:
     """Nothing of the others' is in what her browser got."""
     assert "alices.ipynb" in seen["alices"]
     assert seen["strangers_in_her_page"] == []
 
 
-@pytest.mark.promise("One view shows schedulers of containers...")
+@pytest.mark.promise("view-11")
 def test_a_scheduler_that_is_killed(seen: dict[str, Any]) -> None:
     """Its node turns silent on the open page, and comes back with its job."""
     assert "silent for" in seen["silent"]

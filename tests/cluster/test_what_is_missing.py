@@ -34,7 +34,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, status: int, stderr: str) -> None:
 
 
 @pytest.mark.promise(
-    "demo", "The tests of clusters fail where something is missing, and say what to install"
+    "demo-2", "The tests of clusters fail where something is missing, and say what to install"
 )
 def test_programs_that_are_not_installed(complete: Path) -> None:
     """All of them at once, with the package."""
@@ -45,7 +45,7 @@ def test_programs_that_are_not_installed(complete: Path) -> None:
         check_machine()
 
 
-@pytest.mark.promise("The tests of clusters fail where...")
+@pytest.mark.promise("demo-2")
 def test_a_machine_that_does_not_allow_it(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not root, or no mount namespace."""
     answers(monkeypatch, 1, "unshare: Operation not permitted")
@@ -56,7 +56,7 @@ def test_a_machine_that_does_not_allow_it(complete: Path, monkeypatch: pytest.Mo
         check_machine()
 
 
-@pytest.mark.promise("The tests of clusters fail where...")
+@pytest.mark.promise("demo-2")
 def test_prometheus_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither on the machine, nor as a package."""
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -71,7 +71,7 @@ def seen(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-9",
     "On a real Kubernetes, the chart with the page's values gives a node its seats, and the "
     "doctor of the node finds no problem",
 )
@@ -85,7 +85,7 @@ def test_the_chart_makes_seats(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-10",
     "Users of a hub on Kubernetes (KubeSpawner) take turns and never overlap, owned by whom the "
     "hub says, and what they park stays within their pods' limits",
 )
@@ -99,7 +99,7 @@ def test_two_users_share_a_device(seen: dict[str, Any]) -> None:
         assert "oom_kill 0" in each["told"]
 
 
-@pytest.mark.promise("Users of a hub on Kubernetes (KubeSpawner)...")
+@pytest.mark.promise("kubernetes-10")
 def test_what_they_have(seen: dict[str, Any]) -> None:
     """A GPU of NVIDIA's and a seat, by the page's profile and `setup(c)`; no volume of the node's
     in their specifications, and a quota that counts their seats."""
@@ -113,7 +113,7 @@ def test_what_they_have(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-11",
     "The scheduler and the plugin are killed, and an upgrade of the chart replaces both, under "
     "users who work: no kernel is lost, their memory is whole, and they take turns as before",
 )
@@ -131,7 +131,7 @@ def test_restarts_in_the_middle(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-12",
     "A pod with a share of a GPU and without a seat runs unshared, and the doctor of its node "
     "names it",
 )
@@ -145,7 +145,7 @@ def test_a_pod_without_a_seat(seen: dict[str, Any]) -> None:
     assert "and no seat" in seen["doctor_of_its_node"]
 
 
-@pytest.mark.promise("A hub's tenants have a directory...")
+@pytest.mark.promise("hub-32")
 def test_root_of_a_strange_pod(seen: dict[str, Any]) -> None:
     """A pod of another namespace mounts the directory and has no seat: root there finds two sockets
     and no key, administers nothing, and registers nobody."""
@@ -153,7 +153,7 @@ def test_root_of_a_strange_pod(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-13",
     "The chart is removed as the page says: no pod ends, whose memory is on the GPU goes on "
     "without turns, and whose memory is parked goes on once it is installed again",
 )

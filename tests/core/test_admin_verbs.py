@@ -21,7 +21,7 @@ def boost(desk: Desk, tenant: str) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "A tenant that an admin boosts is served next, and then in its turn as before"
+    "scheduler-2", "A tenant that an admin boosts is served next, and then in its turn as before"
 )
 def test_a_boost_serves_next_once(desk: Desk) -> None:
     """The present turn goes on until its quantum ends."""
@@ -40,7 +40,7 @@ def test_a_boost_serves_next_once(desk: Desk) -> None:
     assert (desk.holders(), desk.queue()) == (["b"], ["a", "c"])
 
 
-@pytest.mark.promise("A tenant that an admin boosts is...")
+@pytest.mark.promise("scheduler-2")
 def test_a_boost_waits_for_who_does_not_wait_yet(desk: Desk) -> None:
     """Of several the one that was boosted last and comes last is first."""
     a, b, c, d = (desk.client(name) for name in "abcd")

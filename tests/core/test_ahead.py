@@ -33,7 +33,7 @@ def desk_with_one_that_waits(
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-20",
     "While another tenant computes, parked memory of the next one comes back into space that "
     "nobody with a turn uses; the holder keeps a slack",
 )
@@ -46,7 +46,7 @@ def test_the_next_one_may_have_its_memory_while_another_computes() -> None:
     assert desk.memory("b").bytes_resident == 3000
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_as_much_as_there_is_space_for() -> None:
     """The holder's own memory and its slack stay."""
     desk, holder, next_one = desk_with_one_that_waits(5000, 3000)
@@ -54,7 +54,7 @@ def test_as_much_as_there_is_space_for() -> None:
     assert desk.budget(holder) == 5000 + SLACK
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_idle_ones_park_for_it() -> None:
     """They would have to at the next grant; no more than is short, and not the holder."""
     desk, holder, next_one = desk_with_one_that_waits(3000, 3000, 1500)
@@ -66,7 +66,7 @@ def test_idle_ones_park_for_it() -> None:
     assert desk.budget(holder) == 3000 + SLACK
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 @pytest.mark.parametrize("why", ["off", "turns are off", "nobody has a turn", "holder restores"])
 def test_nothing_comes_ahead(why: str) -> None:
     """It is switched off, all run at once, or the holder's own memory has the bus."""
@@ -87,7 +87,7 @@ def test_nothing_comes_ahead(why: str) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-21",
     "As soon as a holder is short nothing more comes ahead, and what came ahead leaves first, for "
     "the host still has it",
 )
@@ -104,7 +104,7 @@ def test_a_holder_that_grows_takes_it_back() -> None:
     assert desk.budget(holder) >= 4500
 
 
-@pytest.mark.promise("As soon as a holder is short nothing...")
+@pytest.mark.promise("accounts-21")
 def test_a_holder_that_grows_and_shrinks_asks_once() -> None:
     """A loop that allocates and frees: else it would wait each time, and the other one's memory go
     to and fro. A need that was refused keeps nothing."""
@@ -127,7 +127,7 @@ def test_a_holder_that_grows_and_shrinks_asks_once() -> None:
     assert desk.budget(next_one) == 3000, "another turn may need less"
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_a_need_that_is_said_twice_is_one() -> None:
     """The holder says it again when it has taken what it needed already. It keeps no more for that,
     and the rest is the next one's."""
@@ -152,7 +152,7 @@ def test_a_need_that_is_said_twice_is_one() -> None:
     assert desk.budget(holder) == USABLE - 5000
 
 
-@pytest.mark.promise("As soon as a holder is short nothing...")
+@pytest.mark.promise("accounts-21")
 def test_what_has_not_come_yet_is_taken_first() -> None:
     """Nobody parks for it."""
     desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
@@ -162,7 +162,7 @@ def test_what_has_not_come_yet_is_taken_first() -> None:
     assert desk.budget(holder) >= 6000
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_no_more_is_under_way_than_a_holder_can_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget goes ahead of what has come by a bounded step, and follows what comes."""
     monkeypatch.setattr(ahead, "UNDER_WAY_BYTES_MAX", 1000)
@@ -182,7 +182,7 @@ def test_no_more_is_under_way_than_a_holder_can_lack(monkeypatch: pytest.MonkeyP
     assert desk.budget(next_one) == 3000
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_another_one_is_next() -> None:
     """What came for the first stays, as far as there is space for both; the rest is for the one
     that is next now."""
@@ -198,7 +198,7 @@ def test_another_one_is_next() -> None:
     assert desk.budget(second) == 2000 and desk.budget(first) == 1500
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_a_device_that_is_over_committed_settles() -> None:
     """Foreign memory has come beyond the reserve: less may come ahead, and that is told once."""
     desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
@@ -212,7 +212,7 @@ def test_a_device_that_is_over_committed_settles() -> None:
     assert next_one not in desk.told()
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_a_grant_goes_on_with_what_came() -> None:
     """The turn begins with the rest of it, and with no less than had come."""
     desk, holder, next_one = desk_with_one_that_waits(5000, 3000)
@@ -242,7 +242,7 @@ def desk_with_two_processes() -> tuple[MemoryDesk, ClientId, ClientId, ClientId,
     return desk, one, other, idle, holder
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_only_for_processes_that_wait() -> None:
     """Another process of the next tenant gets no turn with it: its memory stays parked until it
     waits too, and nobody parks for it."""
@@ -257,7 +257,7 @@ def test_only_for_processes_that_wait() -> None:
     assert desk.budget(other) == 0
 
 
-@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.promise("accounts-20")
 def test_not_for_a_process_that_was_stopped() -> None:
     """It could not give it back: the holder's next allocation would wait for it in vain."""
     desk, _, other, idle, _ = desk_with_two_processes()
@@ -271,7 +271,7 @@ def test_not_for_a_process_that_was_stopped() -> None:
     assert desk.budget(other) == 0
 
 
-@pytest.mark.promise("As soon as a holder is short nothing...")
+@pytest.mark.promise("accounts-21")
 def test_what_was_freed_while_it_was_parked_has_not_come() -> None:
     """What its process has left goes in the order of last use: the host has no copy of it."""
     desk = MemoryDesk()
@@ -287,7 +287,7 @@ def test_what_was_freed_while_it_was_parked_has_not_come() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-22",
     "While the program of a holder copies much between host and device, nothing comes ahead; it "
     "goes on when the bus is quiet",
 )
@@ -306,7 +306,7 @@ def test_copies_of_a_holder_have_the_bus() -> None:
     assert desk.budget(next_one) == 3000
 
 
-@pytest.mark.promise("While the program of a holder copies much...")
+@pytest.mark.promise("accounts-22")
 def test_nobody_begins_to_come_beside_copies() -> None:
     """The one who waits came after them."""
     desk = MemoryDesk(restore_ahead=RestoreAhead.ON)
@@ -323,7 +323,7 @@ def test_nobody_begins_to_come_beside_copies() -> None:
     assert desk.budget(next_one) == 3000
 
 
-@pytest.mark.promise("While the program of a holder copies much...")
+@pytest.mark.promise("accounts-22")
 def test_copies_without_the_turn_say_nothing() -> None:
     """They were under way when it ended."""
     desk, _, next_one = desk_with_one_that_waits(3000, 3000)

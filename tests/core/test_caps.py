@@ -18,7 +18,7 @@ from .desk import Desk
 from .many_runs import many_runs
 
 CAPS = pytest.mark.promise(
-    "scheduler",
+    "scheduler-3",
     "Memory caps of users and groups hold for each notebook and for all of a user together, and "
     "change while notebooks run",
 )
@@ -130,7 +130,7 @@ def test_another_users_notebooks_do_not_count() -> None:
     assert a not in told(desk) and b not in told(desk)
 
 
-@pytest.mark.promise("Requests above limits, requests...")
+@pytest.mark.promise("bad-input-31")
 @pytest.mark.parametrize(
     "text", ["ann=", "ann=lots", "ann=-1", "ann=nan", "ann=0", "ann=1e9", "ann"]
 )

@@ -26,26 +26,26 @@ SETTINGS = SchedulerSettings(
 )
 LOOP = Work(in_cells=False)
 WHEN = pytest.mark.promise(
-    "scheduler",
+    "scheduler-4",
     "`realtime` is served before new cells and ends the turns of others at once; `batch` is served "
     "after all others: each as far as the owner is within its share",
 )
 SHARE = pytest.mark.promise(
-    "scheduler",
+    "scheduler-5",
     "Whatever the classes, no owner is ahead of its share by more than the credit and two of the "
     "longest quanta, while others wait",
 )
 STARVED = pytest.mark.promise(
-    "scheduler",
+    "scheduler-6",
     "A `batch` tenant waits because of its class for no longer than `starvation_s`",
 )
 MAY = pytest.mark.promise(
-    "scheduler",
+    "scheduler-7",
     "A class that there is not, or that the user may not use, is not used: the notebook runs as "
     "one that asked for none, and the status says so",
 )
 HELD = pytest.mark.promise(
-    "scheduler",
+    "scheduler-8",
     "A turn kept by hand ends for `realtime`, for a tenant that an admin has boosted, and when its "
     "owner is in debt; owners in debt keep none",
 )
@@ -562,7 +562,7 @@ def test_random_classes_beside_a_machine_that_looks_at_everything() -> None:
 
 
 ASKED_LATER = pytest.mark.promise(
-    "scheduler",
+    "scheduler-9",
     "A notebook asks for another class at run time, and keeps the one that it has where its user "
     "may not use that",
 )

@@ -12,7 +12,8 @@ from .desk import Desk
 
 FIXED = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=10)
 JUMPS = pytest.mark.promise(
-    "scheduler", "A clock that jumps, forward or back, neither charges anybody nor stops anything"
+    "scheduler-10",
+    "A clock that jumps, forward or back, neither charges anybody nor stops anything",
 )
 
 

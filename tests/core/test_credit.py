@@ -19,11 +19,11 @@ SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF)
 TRAINING = Work()
 PROGRAM = Work(in_cells=False)
 AT_ONCE = pytest.mark.promise(
-    "scheduler",
+    "scheduler-11",
     "A new cell is served next and recalls a longer turn, as long as its owner has credit",
 )
 GAIN = pytest.mark.promise(
-    "scheduler",
+    "scheduler-14",
     "Tiny cells, threads under trivial cells, many kernels and repeated holds gain at most the "
     "credit and one quantum over an honest owner",
 )
@@ -87,7 +87,7 @@ def test_a_new_cell_does_not_recall_another_new_one(desk: Desk) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-12",
     "A turn that its user has given away is not taken back by the same cell, however new it is",
 )
 @pytest.mark.parametrize("request_", [ev.ReleaseRequested, ev.EvictRequested])
@@ -169,7 +169,8 @@ def test_who_has_no_room_keeps_no_new_cell_waiting() -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "Nobody is asked for a turn for the sake of somebody who could not be served then"
+    "scheduler-13",
+    "Nobody is asked for a turn for the sake of somebody who could not be served then",
 )
 def test_nobody_is_recalled_for_who_is_passed_over(desk: Desk) -> None:
     """The quantum begins when the tenant could be served."""

@@ -121,7 +121,7 @@ def state_with(client_state: ClientState, tenant_state: TenantState) -> tuple[St
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-15",
     "Its transitions are a table, and the documented diagrams are made from it",
 )
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_client_transitions_are_the_table(where: ClientState, trigger: ClientTri
         assert client.state is where
 
 
-@pytest.mark.promise("Its transitions are a table, and...")
+@pytest.mark.promise("scheduler-15")
 @pytest.mark.parametrize(
     ("where", "trigger"), list(itertools.product(TenantState, TenantTrigger)), ids=str
 )

@@ -31,7 +31,7 @@ from .memory_desk import MemoryDesk
 from .test_memory_admission import two_that_do_not_fit
 
 WAITERS = pytest.mark.promise(
-    "scheduler",
+    "scheduler-16",
     "Who waits is told a position, a range of time for the start, and a reason; and nothing about "
     "the time where it hangs on a person or a fault",
 )
@@ -237,7 +237,8 @@ LIARS = {
     "step_s": st.sampled_from([0.0, 0.01, 1.0, 1e6]),
 }
 LIES = pytest.mark.promise(
-    "scheduler", "A notebook that lies about its cells changes no other's estimate beyond a range"
+    "scheduler-17",
+    "A notebook that lies about its cells changes no other's estimate beyond a range",
 )
 
 

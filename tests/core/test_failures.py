@@ -414,7 +414,7 @@ def test_the_story_meets_most_of_what_changes() -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-18",
     "A failure in the middle of an event leaves nothing behind: it is undone, logged with its "
     "traceback and the tenant's story, and every hook comes to have what the core believes",
 )
@@ -427,7 +427,7 @@ def test_a_failure_at_each_change_leaves_nothing_behind() -> None:
 
 @pytest.mark.full
 @pytest.mark.long
-@pytest.mark.promise("A failure in the middle of an event leaves...")
+@pytest.mark.promise("scheduler-18")
 def test_a_failure_at_every_change_leaves_nothing_behind() -> None:
     """The same at every line that changes something."""
     fail_at(points_of_all_lines())
@@ -478,7 +478,7 @@ def kinds(commands: list[Command]) -> list[type[Command]]:
     return [type(command) for command in commands]
 
 
-@pytest.mark.promise("A failure in the middle of an event leaves...")
+@pytest.mark.promise("scheduler-18")
 def test_a_client_at_whose_words_the_core_fails_is_the_only_one_to_notice(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

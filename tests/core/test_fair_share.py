@@ -22,26 +22,26 @@ LOOP = Work(in_cells=False)
 FIXED = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=1.0)
 DEVICE = DeviceId("A")
 LAG = pytest.mark.promise(
-    "scheduler",
+    "scheduler-24",
     "An owner whose work waits is at most two of the longest quanta behind its weighted share of "
     "a device, whatever the weights",
 )
 SHARE = pytest.mark.promise(
-    "scheduler",
+    "scheduler-19",
     "Device time is shared among owners by weight, however many notebooks each has open",
 )
 
 DEBT_LIVES = pytest.mark.promise(
-    "scheduler",
+    "scheduler-23",
     "What an owner owes outlives its last notebook, an error of the scheduler and a restart, and "
     "a restart gains nobody more than a quantum",
 )
 BANK = pytest.mark.promise(
-    "scheduler",
+    "scheduler-21",
     "Time in which an owner does not want a device, or could not have it, is not saved up",
 )
 DEBT = pytest.mark.promise(
-    "scheduler",
+    "scheduler-22",
     "An owner that has kept a device for longer than its quantum owes that, also when those who "
     "waited have given up",
 )
@@ -83,7 +83,7 @@ def test_weights(text: str, ratio: float) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-20",
     "Of a user's groups the one with the largest weight counts, and the user's own more",
 )
 def test_weights_of_groups() -> None:

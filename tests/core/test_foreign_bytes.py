@@ -97,7 +97,7 @@ def kept_by_driver(memory: DeviceMemory, share: Share, allocated: int, kept: int
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-23",
     "Device memory that the driver keeps of parked managed memory is not taken for foreign, and "
     "what is foreign beside it is still known when others have got it",
 )
@@ -120,7 +120,7 @@ def test_what_the_driver_keeps_of_parked_memory_is_not_foreign() -> None:
         assert memory.bytes_foreign == CONTEXTS
 
 
-@pytest.mark.promise("Device memory that the driver keeps of parked...")
+@pytest.mark.promise("accounts-23")
 def test_a_sample_from_before_kept_memory_comes_back_shows_nothing_foreign() -> None:
     """The device was looked at while the driver kept pages beside memory of another client; by the
     time the sample arrives, that has left and the pages are their owner's again."""
@@ -134,7 +134,7 @@ def test_a_sample_from_before_kept_memory_comes_back_shows_nothing_foreign() -> 
     assert memory.bytes_foreign == CONTEXTS
 
 
-@pytest.mark.promise("Device memory that the driver keeps of parked...")
+@pytest.mark.promise("accounts-23")
 def test_foreign_bytes_grow_beside_what_is_kept() -> None:
     """Beyond what may be kept they are seen."""
     memory, (alice,) = memory_of(16)
@@ -144,7 +144,7 @@ def test_foreign_bytes_grow_beside_what_is_kept() -> None:
     assert memory.bytes_foreign == CONTEXTS + 24 * GIB
 
 
-@pytest.mark.promise("Device memory that the driver keeps of parked...")
+@pytest.mark.promise("accounts-23")
 def test_what_is_kept_is_not_taken_for_memory_of_one_that_has_ended() -> None:
     """Whose memory counts until the device shows that it is free, which pages of others do not
     delay. What an importer still has of it counts on."""
@@ -158,7 +158,7 @@ def test_what_is_kept_is_not_taken_for_memory_of_one_that_has_ended() -> None:
         assert memory.bytes_foreign + memory.bytes_ghost == CONTEXTS + ghost
 
 
-@pytest.mark.promise("Device memory that the driver keeps of parked...")
+@pytest.mark.promise("accounts-23")
 def test_a_first_look_counts_what_may_be_kept() -> None:
     """After a restart of the scheduler, say; and a client keeps no more than it has parked."""
     memory = DeviceMemory()

@@ -22,7 +22,7 @@ def freeze(desk: Desk, client: ClientId, frozen: bool = True) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-25",
     "A process that was stopped from outside is told as frozen, and gets no turn until it goes on; "
     "a turn that it has stays its own, and the policy for overdue processes applies",
 )
@@ -42,7 +42,7 @@ def test_a_frozen_waiter_is_passed_over(desk: Desk) -> None:
     assert desk.granted() == [b]
 
 
-@pytest.mark.promise("A process that was stopped from outside...")
+@pytest.mark.promise("scheduler-25")
 def test_a_frozen_holder_keeps_its_turn(desk: Desk) -> None:
     """Its gate is open: when it goes on, it would use the device before it heard anything."""
     desk.set(overdue_policy=OverduePolicy.KILL)
@@ -58,7 +58,7 @@ def test_a_frozen_holder_keeps_its_turn(desk: Desk) -> None:
     assert [each.client for each in desk.all(KillClient)] == [a]
 
 
-@pytest.mark.promise("A process that was stopped from outside...")
+@pytest.mark.promise("scheduler-25")
 def test_who_had_dropped_its_turn_before_is_passed_over(desk: Desk) -> None:
     """A cell that asks and is stopped then would have kept the device for ever."""
     a, b = desk.client("a"), desk.client("b")

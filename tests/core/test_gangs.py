@@ -23,7 +23,7 @@ LOOP = Work(in_cells=False)
 PASSES_MAX = 6
 """So many turns of each of the others a tenant waits at most, whatever they have open."""
 SERVED = pytest.mark.promise(
-    "scheduler",
+    "scheduler-26",
     "Tenants of several devices get all of them or none, and everybody who could be served is, in "
     "bounded time, whoever else wants which devices: there is no circle of waits",
 )
@@ -195,7 +195,7 @@ def test_gangs_behind_each_other() -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-27",
     "A device is not kept idle for a tenant of several devices while it is not its turn on another",
 )
 def test_no_device_is_kept_for_a_gang_whose_turn_it_is_not() -> None:
@@ -222,7 +222,7 @@ def test_all_or_none() -> None:
     assert (desk.holders("A"), desk.holders("B")) == (["g"], ["g"])
 
 
-@pytest.mark.promise("Device time is shared among owners...")
+@pytest.mark.promise("scheduler-19")
 def test_a_gang_has_its_share_of_each_device() -> None:
     """Ann is always next on the device that nobody else wants, and gets no more of the other one
     by that."""

@@ -25,7 +25,7 @@ USABLE = TOTAL - TOTAL // 8
 BYTES_PER_S = 20_000.0
 PASSES_MAX = 3
 """So many turns of each of the others a tenant waits at most, and for the credit of each once."""
-SERVED = pytest.mark.promise("Tenants of several devices get all of them or none...")
+SERVED = pytest.mark.promise("scheduler-26")
 
 Place = tuple[Member, DeviceId]
 

@@ -28,23 +28,23 @@ SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=1.0, share_wi
 LOOP = Work(in_cells=False)
 DEVICE = DeviceId("A")
 REQUEST = pytest.mark.promise(
-    "scheduler",
+    "scheduler-28",
     "An owner with a request has at least that part of a device, less two quanta, and less what "
     "new cells of all others may take together (the credit of one and one quantum), within each "
     "window in which it wants the device throughout, as far as `realtime` leaves it; a window in "
     "which it has less is counted, and shown",
 )
 LIMIT = pytest.mark.promise(
-    "scheduler",
+    "scheduler-29",
     "An owner with a hard limit has no more than that part of a device in any window; one with an "
     "elastic limit no more while others want the device",
 )
 PRESET = pytest.mark.promise(
-    "scheduler",
+    "scheduler-30",
     "One word sets guarantees and limits: `best-effort`, `equal` or `fixed`",
 )
 BAD = pytest.mark.promise(
-    "bad-input",
+    "bad-input-31",
     "Requests above limits, requests of more than 1 together and parts that are none are refused, "
     "and the last good settings stay",
 )

@@ -26,12 +26,12 @@ HAND_OVER_S = 0.05 + DRAIN_S + 0.1
 """Who could go on for no longer than 0.05 s has had its limit; what it has had is noted each
 0.1 s."""
 OF_NOTEBOOKS = pytest.mark.promise(
-    "scheduler",
+    "scheduler-31",
     "A notebook may have a request, a limit and a hard limit of its own, within its user's: a hard "
     "one is never exceeded, an elastic one only while nobody else wants the device, and what a "
     "notebook requests is for it alone, less what new cells of its user's others take",
 )
-BAD = pytest.mark.promise("Requests above limits...")
+BAD = pytest.mark.promise("bad-input-31")
 
 
 def shares_of(crowd: Crowd) -> tuple[ShareSnapshot, ...]:

@@ -18,7 +18,7 @@ def desk() -> Desk:
     return Desk(SETTINGS)
 
 
-@pytest.mark.promise("`%gpushare hold` keeps the turn between...")
+@pytest.mark.promise("jupyter-21")
 def test_a_hold_outlasts_the_quantum(desk: Desk) -> None:
     """Others wait, the quantum passes, and the recall comes when the hold is over."""
     a, b = desk.client("a"), desk.client("b")
@@ -64,7 +64,7 @@ def test_where_holds_are_not_allowed(desk: Desk) -> None:
     assert desk.status("a").hold_left_s == 0
 
 
-@pytest.mark.promise("`%gpushare hold` keeps the turn between...")
+@pytest.mark.promise("jupyter-21")
 def test_nobody_holds_for_ever_while_others_wait(desk: Desk) -> None:
     """Asking again while somebody waits ends no later than the longest hold from the first."""
     a, b = desk.client("a"), desk.client("b")
@@ -117,7 +117,7 @@ def test_a_hold_covers_the_next_turn(desk: Desk) -> None:
     assert desk.device().holders[0].hold_left_s == 1
 
 
-@pytest.mark.promise("A hold without a turn begins...")
+@pytest.mark.promise("jupyter-22")
 def test_a_hold_to_come_is_taken_back(desk: Desk) -> None:
     """A release ends a hold that has not begun; the next turn is one as any other."""
     a = desk.client("a")
@@ -153,7 +153,7 @@ def test_the_rest_of_a_hold_waits_for_the_next_turn(desk: Desk) -> None:
     assert desk.device().holders[0].hold_left_s == 20
 
 
-@pytest.mark.promise("`%gpushare release` gives the turn away...")
+@pytest.mark.promise("jupyter-23")
 def test_giving_a_turn_away(desk: Desk) -> None:
     """It is recalled at once from every process, with nobody waiting, and a hold ends with it."""
     first, second = desk.client("a"), desk.client("a")

@@ -55,7 +55,7 @@ def hand_over(desk: MemoryDesk, leaves: int, comes: int, room: int) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-24",
     "A hand-over that the host has space for piece by piece takes place; one for which not even "
     "the first piece has space is refused before anything moves, with who is in the way and how "
     "much host memory is missing",
@@ -74,7 +74,7 @@ def test_a_hand_over_takes_place_piece_by_piece() -> None:
     hand_over(desk, one, two, PIECE)
 
 
-@pytest.mark.promise("A hand-over that the host has space for...")
+@pytest.mark.promise("accounts-24")
 @pytest.mark.parametrize("room", [0, 1, PIECE - 1])
 def test_without_room_for_the_first_piece_nothing_moves(room: int) -> None:
     """Who waits is told whose memory it is, and how much more the host would need."""
@@ -92,7 +92,7 @@ def test_without_room_for_the_first_piece_nothing_moves(room: int) -> None:
     assert desk.granted() == [one]
 
 
-@pytest.mark.promise("A hand-over that the host has space for...")
+@pytest.mark.promise("accounts-24")
 @pytest.mark.parametrize(
     ("limits", "takes_place"),
     [
@@ -117,7 +117,7 @@ def test_what_comes_back_is_room_under_the_same_limit_alone(
         assert (found.kind.value, found.bytes_short) == ("host", PARKED - PIECE)
 
 
-@pytest.mark.promise("A hand-over that the host has space for...")
+@pytest.mark.promise("accounts-24")
 def test_more_than_what_comes_back_is_no_exchange() -> None:
     """`a` needs more than it had, so more has to leave than what it gives up on the host."""
     desk = MemoryDesk()
@@ -149,7 +149,7 @@ def test_a_call_that_waits_with_parked_memory_is_no_hopeless_need(limit: int) ->
     return None
 
 
-@pytest.mark.promise("A hand-over that the host has space for...")
+@pytest.mark.promise("accounts-24")
 def test_managed_memory_gives_no_host_memory_up() -> None:
     """It keeps that where it comes back, so the host has to have all that must leave. The turn went
     to and fro for ever, and nothing moved."""

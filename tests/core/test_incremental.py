@@ -57,7 +57,7 @@ TestWorldBeside = WorldBeside.TestCase
 TestWorldBeside.pytestmark = [
     WORLD_TIMEOUT,
     pytest.mark.promise(
-        "scheduler",
+        "scheduler-32",
         "What an event leads to does not depend on how the core finds it: the same commands, in "
         "the same order, and the same status, as if it looked at everything after each event",
     ),
@@ -68,7 +68,7 @@ MemoryWorldBeside.TestCase.settings = settings(max_examples=5, stateful_step_cou
 TestMemoryWorldBeside = MemoryWorldBeside.TestCase
 TestMemoryWorldBeside.pytestmark = [
     WORLD_TIMEOUT,
-    pytest.mark.promise("What an event leads to does not depend..."),
+    pytest.mark.promise("scheduler-32"),
 ]
 TestMemoryWorldBeside.__doc__ = "Also where memory follows the turn."
 
@@ -78,7 +78,7 @@ TestLongWorldBeside.pytestmark = [
     pytest.mark.timeout(3600),
     pytest.mark.full,
     pytest.mark.long,
-    pytest.mark.promise("What an event leads to does not depend..."),
+    pytest.mark.promise("scheduler-32"),
 ]
 TestLongWorldBeside.__doc__ = "The same in many more runs."
 
@@ -88,12 +88,12 @@ TestLongMemoryWorldBeside.pytestmark = [
     pytest.mark.timeout(3600),
     pytest.mark.full,
     pytest.mark.long,
-    pytest.mark.promise("What an event leads to does not depend..."),
+    pytest.mark.promise("scheduler-32"),
 ]
 TestLongMemoryWorldBeside.__doc__ = "The same in many more runs."
 
 
-@pytest.mark.promise("What an event leads to does not depend...")
+@pytest.mark.promise("scheduler-32")
 @pytest.mark.parametrize(
     ("tenants", "devices", "snapshot_every", "late_s"),
     [

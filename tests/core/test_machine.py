@@ -667,7 +667,7 @@ World.TestCase.settings = settings(max_examples=15, stateful_step_count=50)
 TestWorld = World.TestCase
 TestWorld.pytestmark = [
     WORLD_TIMEOUT,
-    pytest.mark.promise("The core is pure, and keeps..."),
+    pytest.mark.promise("scheduler-97"),
 ]
 TestWorld.__doc__ = "Whatever happens, the invariants hold and everybody who waits is served."
 
@@ -677,6 +677,6 @@ TestLongWorld.pytestmark = [
     WORLD_TIMEOUT,
     pytest.mark.full,
     pytest.mark.long,
-    pytest.mark.promise("The core is pure, and keeps..."),
+    pytest.mark.promise("scheduler-97"),
 ]
 TestLongWorld.__doc__ = "The same in many more and longer runs."

@@ -26,7 +26,7 @@ def two_that_do_not_fit(desk: MemoryDesk) -> tuple[int, int]:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-25",
     "A tenant whose memory cannot be on its devices is passed over, is told what is in the way "
     "and what to do, and is served when there is room",
 )
@@ -49,7 +49,7 @@ def test_who_has_no_room_is_passed_over() -> None:
     assert desk.queue() == ["a"]
 
 
-@pytest.mark.promise("A tenant whose memory cannot be...")
+@pytest.mark.promise("accounts-25")
 def test_who_was_passed_over_is_served_when_there_is_room() -> None:
     """As soon as a report shows it."""
     desk = MemoryDesk()
@@ -63,7 +63,7 @@ def test_who_was_passed_over_is_served_when_there_is_room() -> None:
     assert desk.obstacle("a") is None
 
 
-@pytest.mark.promise("A tenant whose memory cannot be...")
+@pytest.mark.promise("accounts-25")
 def test_each_obstacle_has_its_name() -> None:
     """What is in the way: the host's room, a failed context, strangers, the tenant itself."""
     desk = MemoryDesk()
@@ -86,7 +86,7 @@ def test_each_obstacle_has_its_name() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-26",
     "A failed context, fixed memory, and what the host has no room for, are never asked for; room "
     "on the host that comes back is noticed",
 )
@@ -110,7 +110,7 @@ def test_room_on_the_host_that_comes_back_is_noticed() -> None:
     assert desk.granted() == [one]
 
 
-@pytest.mark.promise("A tenant whose memory cannot be...")
+@pytest.mark.promise("accounts-25")
 def test_a_tenant_that_outgrew_the_device_is_told_so() -> None:
     """The device has become smaller: nobody else is in the way."""
     desk = MemoryDesk()
@@ -121,7 +121,7 @@ def test_a_tenant_that_outgrew_the_device_is_told_so() -> None:
     assert desk.obstacle("a") == "itself"
 
 
-@pytest.mark.promise("A tenant whose memory cannot be...")
+@pytest.mark.promise("accounts-25")
 def test_what_a_sibling_was_just_given_counts() -> None:
     """A stalled tenant has a need met on one device while it queues for the other: all that it
     needs would still not fit, and what it was given is not forgotten before it is reported."""
@@ -140,7 +140,7 @@ def test_what_a_sibling_was_just_given_counts() -> None:
     assert desk.obstacle("a") == "itself"
 
 
-@pytest.mark.promise("A tenant whose memory cannot be...")
+@pytest.mark.promise("accounts-25")
 def test_who_needs_nothing_more_is_served() -> None:
     """However full the device is."""
     desk = MemoryDesk()
@@ -150,7 +150,7 @@ def test_who_needs_nothing_more_is_served() -> None:
     assert desk.granted() == [one]
 
 
-@pytest.mark.promise("accounts", "Several devices are counted apart, and all must have room")
+@pytest.mark.promise("accounts-27", "Several devices are counted apart, and all must have room")
 def test_both_devices_must_have_room() -> None:
     """A turn covers all devices of a tenant, and so does the question."""
     desk = MemoryDesk(devices="AB")
@@ -171,7 +171,7 @@ def test_both_devices_must_have_room() -> None:
     assert obstacle is not None and obstacle.device == "B"
 
 
-@pytest.mark.promise("Several devices are counted apart, and...")
+@pytest.mark.promise("accounts-27")
 def test_budgets_are_kept_apart_by_device() -> None:
     """Room on one is none on the other."""
     desk = MemoryDesk(devices="AB")
@@ -187,7 +187,7 @@ def test_budgets_are_kept_apart_by_device() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-28",
     "A turn whose memory was short is not granted again at once, and one whose memory cannot come "
     "back is recalled",
 )
@@ -208,7 +208,7 @@ def test_who_found_no_room_is_not_asked_at_once_again() -> None:
     assert short_s + 1 <= desk.now_s < short_s + 1.1
 
 
-@pytest.mark.promise("A turn whose memory was short...")
+@pytest.mark.promise("accounts-28")
 def test_who_found_no_room_is_asked_again_when_some_is_released() -> None:
     """By somebody else."""
     desk = MemoryDesk()
@@ -227,7 +227,7 @@ def test_who_found_no_room_is_asked_again_when_some_is_released() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-29",
     "The quantum begins when memory is back, unless it makes no progress",
 )
 def test_the_quantum_begins_when_memory_is_back() -> None:
@@ -250,7 +250,7 @@ def test_the_quantum_begins_when_memory_is_back() -> None:
     assert desk.now_s == back_s + 5
 
 
-@pytest.mark.promise("The quantum begins when memory is...")
+@pytest.mark.promise("accounts-29")
 def test_the_quantum_does_not_wait_for_one_that_makes_no_progress() -> None:
     """It has its budget, and restores nothing: after `park_timeout_s` its quantum counts."""
     desk = MemoryDesk(quantum_s=5, park_timeout_s=10)
@@ -267,7 +267,7 @@ def test_the_quantum_does_not_wait_for_one_that_makes_no_progress() -> None:
     assert granted_s + 15 <= desk.now_s < granted_s + 17
 
 
-@pytest.mark.promise("A turn whose memory was short...")
+@pytest.mark.promise("accounts-28")
 def test_a_turn_whose_memory_cannot_come_back_is_recalled() -> None:
     """A victim falls silent after the grant: the turn goes to somebody who can use it."""
     desk = MemoryDesk(park_timeout_s=10)
@@ -289,7 +289,7 @@ def test_a_turn_whose_memory_cannot_come_back_is_recalled() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-30",
     "A turn whose memory cannot come back, because nobody can make the space, goes back soon, "
     "and the status says why it waits",
 )
@@ -320,7 +320,7 @@ def test_a_turn_whose_memory_cannot_come_back_goes_back_soon() -> None:
     assert desk.granted() == [one]
 
 
-@pytest.mark.promise("A turn whose memory cannot come back, because...")
+@pytest.mark.promise("accounts-30")
 def test_a_turn_that_others_can_make_space_for_is_kept() -> None:
     """They are slow; and memory of one that has died will be gone soon."""
     desk = MemoryDesk(park_timeout_s=10, reclaim_s=5)
@@ -340,7 +340,7 @@ def test_a_turn_that_others_can_make_space_for_is_kept() -> None:
 # ---- the ends --------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("accounts", "A closed or lost device takes its memory along")
+@pytest.mark.promise("accounts-31", "A closed or lost device takes its memory along")
 def test_a_closed_device_gives_its_memory_back() -> None:
     """The driver has freed it before the client says so."""
     desk = MemoryDesk()
@@ -351,7 +351,7 @@ def test_a_closed_device_gives_its_memory_back() -> None:
     assert desk.budget(two) == USABLE
 
 
-@pytest.mark.promise("A closed or lost device takes...")
+@pytest.mark.promise("accounts-31")
 def test_a_lost_device_gives_nothing_more() -> None:
     """A need there is refused, and what was parked is waited for by nobody."""
     desk = MemoryDesk()
@@ -362,7 +362,7 @@ def test_a_lost_device_gives_nothing_more() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-32",
     "The status tells resident, parked and fixed memory and the cap of each tenant, and of each "
     "device what is foreign, reserved and usable",
 )
@@ -384,7 +384,7 @@ def test_the_status_tells_what_is_where() -> None:
     assert (device.bytes_allocated, device.bytes_foreign) == (5000, 0)
 
 
-@pytest.mark.promise("A tenant whose memory cannot be...")
+@pytest.mark.promise("accounts-25")
 def test_who_was_in_the_way_and_is_granted_is_so_no_more() -> None:
     """A silent client that gets a turn has to answer for nothing: the one that was passed over for
     its memory waits for its turn to end."""
@@ -404,7 +404,7 @@ def test_who_was_in_the_way_and_is_granted_is_so_no_more() -> None:
     assert desk.obstacle("c") is None
 
 
-@pytest.mark.promise("A tenant whose memory cannot be...")
+@pytest.mark.promise("accounts-25")
 def test_no_device_is_kept_for_a_gang_that_is_passed_over() -> None:
     """Also while somebody has another device of it: those behind it go on."""
     desk = MemoryDesk(devices="AB")

@@ -382,12 +382,12 @@ TestMemoryWorld = MemoryWorld.TestCase
 TestMemoryWorld.pytestmark = [
     WORLD_TIMEOUT,
     pytest.mark.promise(
-        "accounts",
+        "accounts-33",
         "Whatever crosses on the lines, no more is given out than there is, and whoever waits is "
         "served",
     ),
     pytest.mark.promise(
-        "accounts",
+        "accounts-34",
         "Each need ends: it is met, refused or cancelled, also of several processes and on "
         "several devices, and one that was met in vain is not lost",
     ),
@@ -398,7 +398,7 @@ CopyWorld.TestCase.settings = settings(max_examples=6, stateful_step_count=30)
 TestCopyWorld = CopyWorld.TestCase
 TestCopyWorld.pytestmark = [
     WORLD_TIMEOUT,
-    pytest.mark.promise("Each budget says what moves ahead of need: parked memory of..."),
+    pytest.mark.promise("accounts-8"),
 ]
 TestCopyWorld.__doc__ = "Who copies was told so, and knows when it is not to any more."
 
@@ -408,6 +408,6 @@ TestLongMemoryWorld.pytestmark = [
     WORLD_TIMEOUT,
     pytest.mark.full,
     pytest.mark.long,
-    pytest.mark.promise("Whatever crosses on the lines, no..."),
+    pytest.mark.promise("accounts-33"),
 ]
 TestLongMemoryWorld.__doc__ = "The same in many more and longer runs."

@@ -14,7 +14,7 @@ from .memory_desk import RESERVE, USABLE, MemoryDesk
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-35",
     "Memory of programs without the hook is never given out, and unreported growth of a "
     "client is not mistaken for it",
 )
@@ -28,7 +28,7 @@ def test_what_strangers_have_is_not_given_out() -> None:
     assert desk.budget(one) == USABLE - 1500
 
 
-@pytest.mark.promise("Memory of programs without the hook...")
+@pytest.mark.promise("accounts-35")
 def test_growth_that_was_not_reported_yet_is_no_strangers() -> None:
     """A client may have what it was given before it says so; a look between is not believed."""
     desk = MemoryDesk()
@@ -44,7 +44,7 @@ def test_growth_that_was_not_reported_yet_is_no_strangers() -> None:
     assert not desk.told()
 
 
-@pytest.mark.promise("Memory of programs without the hook...")
+@pytest.mark.promise("accounts-35")
 def test_strangers_that_come_are_seen() -> None:
     """When two looks agree: then budgets that nobody uses go down."""
     desk = MemoryDesk()
@@ -57,7 +57,7 @@ def test_strangers_that_come_are_seen() -> None:
     assert desk.budget(one) == USABLE - 700
 
 
-@pytest.mark.promise("Memory of programs without the hook...")
+@pytest.mark.promise("accounts-35")
 def test_strangers_that_leave_are_seen_at_once() -> None:
     """What they had is given out."""
     desk = MemoryDesk()
@@ -68,7 +68,7 @@ def test_strangers_that_leave_are_seen_at_once() -> None:
     assert desk.budget(one) == USABLE
 
 
-@pytest.mark.promise("Memory of programs without the hook...")
+@pytest.mark.promise("accounts-35")
 def test_when_strangers_come_the_resting_make_room() -> None:
     """The reserve is there again as soon as they have parked."""
     desk = MemoryDesk()
@@ -80,7 +80,7 @@ def test_when_strangers_come_the_resting_make_room() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-36",
     "If programs without the hook take memory that a client was promised, its budget shrinks "
     "and its need is kept",
 )
@@ -102,7 +102,7 @@ def test_what_strangers_take_of_a_budget_that_is_out_is_taken_back() -> None:
     assert desk.budget(two) == 6000
 
 
-@pytest.mark.promise("If programs without the hook take...")
+@pytest.mark.promise("accounts-36")
 def test_what_strangers_take_of_a_need_that_was_met_is_needed_again() -> None:
     """Its call had not gone on yet."""
     desk = MemoryDesk()
@@ -119,7 +119,7 @@ def test_what_strangers_take_of_a_need_that_was_met_is_needed_again() -> None:
     assert desk.budget(two) == 2000
 
 
-@pytest.mark.promise("Memory of programs without the hook...")
+@pytest.mark.promise("accounts-35")
 def test_a_look_that_crossed_a_park_sees_no_strangers() -> None:
     """What a victim has just released was in use when the device was looked at."""
     desk = MemoryDesk()
@@ -138,7 +138,7 @@ def test_a_look_that_crossed_a_park_sees_no_strangers() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-37",
     "Memory of a dead process is free when the device shows it, and the device is asked at once",
 )
 def test_memory_of_the_dead_is_free_when_the_device_shows_it() -> None:
@@ -159,7 +159,7 @@ def test_memory_of_the_dead_is_free_when_the_device_shows_it() -> None:
     assert desk.device().bytes_foreign == 0
 
 
-@pytest.mark.promise("Memory of a dead process is...")
+@pytest.mark.promise("accounts-37")
 def test_a_look_from_before_a_death_proves_nothing() -> None:
     """It may have begun before the process created what it had leave to create."""
     desk = MemoryDesk()
@@ -175,7 +175,7 @@ def test_a_look_from_before_a_death_proves_nothing() -> None:
     assert desk.budget(two) == USABLE
 
 
-@pytest.mark.promise("Memory of a dead process is...")
+@pytest.mark.promise("accounts-37")
 def test_where_no_device_can_be_looked_at_the_dead_are_believed_gone() -> None:
     """After `reclaim_s`."""
     desk = MemoryDesk(reclaim_s=5)
@@ -190,7 +190,7 @@ def test_where_no_device_can_be_looked_at_the_dead_are_believed_gone() -> None:
     assert desk.budget(two) == USABLE
 
 
-@pytest.mark.promise("Memory of a dead process is...")
+@pytest.mark.promise("accounts-37")
 def test_a_need_waits_for_the_memory_of_the_dead() -> None:
     """It is refused only if that has not come back after `reclaim_s`."""
     desk = MemoryDesk(reclaim_s=5)
@@ -207,7 +207,7 @@ def test_a_need_waits_for_the_memory_of_the_dead() -> None:
     assert desk.refused() == [two]
 
 
-@pytest.mark.promise("Memory of a dead process is...")
+@pytest.mark.promise("accounts-37")
 def test_the_looks_end_when_nobody_is_short() -> None:
     """Every 50 ms while somebody is; afterwards the device is left alone."""
     desk = MemoryDesk()
@@ -230,7 +230,7 @@ def test_the_looks_end_when_nobody_is_short() -> None:
 # ---- room for contexts and modules -----------------------------------------------------------
 
 
-@pytest.mark.promise("Contexts and modules get room, with...")
+@pytest.mark.promise("accounts-59")
 def test_room_is_made_by_those_without_a_turn() -> None:
     """So much leaves the device, and then the one who asked is told."""
     desk = MemoryDesk()
@@ -244,7 +244,7 @@ def test_room_is_made_by_those_without_a_turn() -> None:
     assert desk.space_answers() == {two: True}
 
 
-@pytest.mark.promise("Contexts and modules get room, with...")
+@pytest.mark.promise("accounts-59")
 def test_room_is_kept_for_who_asked() -> None:
     """A holder does not get it as budget before a second has passed."""
     desk = MemoryDesk()
@@ -259,7 +259,7 @@ def test_room_is_kept_for_who_asked() -> None:
     assert desk.budget(two) == 1500
 
 
-@pytest.mark.promise("Contexts and modules get room, with...")
+@pytest.mark.promise("accounts-59")
 def test_room_takes_budgets_that_nobody_uses() -> None:
     """Also a holder's, so that it does not grow into the room."""
     desk = MemoryDesk()
@@ -269,7 +269,7 @@ def test_room_takes_budgets_that_nobody_uses() -> None:
     assert 1000 <= desk.budget(one) <= USABLE - 500
 
 
-@pytest.mark.promise("Contexts and modules get room, with...")
+@pytest.mark.promise("accounts-59")
 def test_room_that_nobody_can_make_is_not_there() -> None:
     """When nobody is left who could park, and the device shows no room."""
     desk = MemoryDesk()
@@ -282,7 +282,7 @@ def test_room_that_nobody_can_make_is_not_there() -> None:
     assert desk.space_answers() == {two: False}
 
 
-@pytest.mark.promise("Contexts and modules get room, with...")
+@pytest.mark.promise("accounts-59")
 def test_room_that_the_device_shows_is_there() -> None:
     """Somebody who is no client has left meanwhile."""
     desk = MemoryDesk()
@@ -294,7 +294,7 @@ def test_room_that_the_device_shows_is_there() -> None:
     assert desk.space_answers() == {two: True}
 
 
-@pytest.mark.promise("Without turns no quantum is counted...")
+@pytest.mark.promise("together-3")
 def test_room_is_not_denied_by_a_look_from_before_it_was_made() -> None:
     """The device was looked at while somebody still parked: what it shows once that is over counts,
     and a look that ends right after the release may have begun before."""
@@ -312,7 +312,7 @@ def test_room_is_not_denied_by_a_look_from_before_it_was_made() -> None:
     assert desk.space_answers() == {two: True}
 
 
-@pytest.mark.promise("Contexts and modules get room, with...")
+@pytest.mark.promise("accounts-59")
 def test_room_is_waited_for_park_timeout_s_at_most() -> None:
     """A victim that does not answer keeps nobody waiting for longer."""
     desk = MemoryDesk(park_timeout_s=2)
@@ -327,7 +327,7 @@ def test_room_is_waited_for_park_timeout_s_at_most() -> None:
     assert asked_s + 2 <= desk.now_s < asked_s + 2.5
 
 
-@pytest.mark.promise("Contexts and modules get room, with...")
+@pytest.mark.promise("accounts-59")
 def test_room_on_an_unknown_or_lost_device_is_not_there() -> None:
     """Nor where memory stays where it is."""
     desk = MemoryDesk()

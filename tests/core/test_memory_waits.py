@@ -81,7 +81,7 @@ def stalls_until_it_is_refused(desk: MemoryDesk, client: ClientId) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-38",
     "A call that does not fit because of memory that others cannot move gives its turn back and "
     "waits for `memory_wait_s`; it goes on when that is freed, and others have their turns "
     "meanwhile",
@@ -110,7 +110,7 @@ def test_a_call_waits_for_what_others_cannot_move(
     assert desk.status("b").memory_wait_left_s is None
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_its_own_memory_makes_room_meanwhile(desk: MemoryDesk) -> None:
     """It is a victim as others are."""
     fixed(desk)
@@ -124,7 +124,7 @@ def test_its_own_memory_makes_room_meanwhile(desk: MemoryDesk) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-39",
     "All calls of a notebook together wait once for memory of others: who tries again is refused "
     "at once, until others have released something",
 )
@@ -138,7 +138,7 @@ def test_it_waits_once(desk: MemoryDesk) -> None:
         assert desk.refused() == [bob] or let_pass(desk, GRACE_S) == [bob]
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_processes_of_a_tenant_wait_together(desk: MemoryDesk) -> None:
     """The second of them does not begin anew."""
     fixed(desk)
@@ -150,7 +150,7 @@ def test_processes_of_a_tenant_wait_together(desk: MemoryDesk) -> None:
     assert sorted(let_pass(desk, WAIT_S / 2 + 2)) == sorted([bob, sibling])
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_it_waits_anew_when_others_have_released_something(desk: MemoryDesk) -> None:
     """Although it is not enough yet."""
     fixed(desk)
@@ -164,7 +164,7 @@ def test_it_waits_anew_when_others_have_released_something(desk: MemoryDesk) -> 
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-40",
     "A call does not wait for memory of others where that cannot end: its work in flight waits for "
     "it, all who have the memory wait themselves, or the memory is not theirs to free",
 )
@@ -185,7 +185,7 @@ def test_work_that_waits_for_the_call(desk: MemoryDesk) -> None:
     assert desk.refused() == [bob] or let_pass(desk, GRACE_S) == [bob]
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_two_that_wait_for_each_other(desk: MemoryDesk) -> None:
     """The second one is refused, and the first one goes on when that one frees its memory."""
     one, two = (desk.with_memory(each, 3000, fixed=3000) for each in "ab")
@@ -199,7 +199,7 @@ def test_two_that_wait_for_each_other(desk: MemoryDesk) -> None:
     assert desk.holders() == ["a"] and desk.budget(one) >= USABLE
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 @pytest.mark.parametrize("in_the_way", [each for each in RESTING if each not in WAITED_FOR])
 def test_what_is_not_theirs_to_free(
     desk: MemoryDesk, in_the_way: Callable[[MemoryDesk], int]
@@ -222,7 +222,7 @@ def test_what_others_could_free_is_not_enough(desk: MemoryDesk) -> None:
     desk.await_refusal(bob, used=IN_THE_WAY + 1000)
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_a_call_that_is_called_off_begins_anew(desk: MemoryDesk) -> None:
     """An interrupt: what was waited before does not count."""
     fixed(desk)
@@ -261,7 +261,7 @@ def test_a_need_that_comes_before_the_turn_waits_too(desk: MemoryDesk) -> None:
 # ---- found by hostile reading ------------------------------------------------------------------
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_small_call_that_is_met_changes_nothing(desk: MemoryDesk) -> None:
     """After a wait in vain the next large one does not wait."""
     fixed(desk)
@@ -321,7 +321,7 @@ def test_a_wait_ends_with_its_call(desk: MemoryDesk, how: str) -> None:
     assert let_pass(desk, WAIT_S / 2) == []
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 @pytest.mark.parametrize("first", ["a", "b"])
 def test_who_waits_for_somebody_else_may_still_be_waited_for(first: str) -> None:
     """No circle: that one's wait can end, so the other one's can, whoever comes first."""
@@ -345,7 +345,7 @@ def test_who_waits_for_somebody_else_may_still_be_waited_for(first: str) -> None
     assert all(desk.status(name).memory_wait_left_s is not None for name in needs)
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_a_third_one_with_too_little_ends_no_circle(desk: MemoryDesk) -> None:
     """The last one to come is refused all the same."""
     desk.with_memory("t", 1, fixed=1)

@@ -75,7 +75,7 @@ def kept_away(desk: MemoryDesk) -> tuple[ClientId, ClientId]:
 # ---- who keeps a turn although others want it ----------------------------------------------------
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_an_admin_gets_a_turn_back_although_a_call_waits() -> None:
     """The process hangs with its turn. A call of its own that waits does not excuse it."""
     desk = strict_desk()
@@ -88,7 +88,7 @@ def test_an_admin_gets_a_turn_back_although_a_call_waits() -> None:
     await_kill(desk)
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_a_limit_gets_a_turn_back_although_a_call_waits() -> None:
     """As an admin's pause does."""
     desk = strict_desk(hard_limits="u=0.5", share_window_s=20.0)
@@ -104,7 +104,7 @@ def test_a_limit_gets_a_turn_back_although_a_call_waits() -> None:
         desk.sleep_until_woken()
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_a_turn_that_goes_on_is_wanted_as_any_other() -> None:
     """The wait was met while the turn was on its way back. Ten minutes later it is released."""
     desk = strict_desk()
@@ -123,7 +123,7 @@ def test_a_turn_that_goes_on_is_wanted_as_any_other() -> None:
     await_kill(desk)
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 @pytest.mark.parametrize("how", ["a pause", "a release", "an eviction"])
 def test_a_turn_that_nobody_wanted_so_far_has_its_time(how: str) -> None:
     """It has been on its way back for the notebook's own sake for a minute, in which nobody cared.
@@ -144,7 +144,7 @@ def test_a_turn_that_nobody_wanted_so_far_has_its_time(how: str) -> None:
     await_kill(desk)
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_a_hold_keeps_a_turn_that_goes_back_for_its_own_sake() -> None:
     """As it keeps any other turn whose quantum is over."""
     desk = strict_desk(credit_s=3600, hold_max_s=3600)
@@ -161,7 +161,7 @@ def test_a_hold_keeps_a_turn_that_goes_back_for_its_own_sake() -> None:
         assert not desk.all(ReportOverdue) and not desk.all(KillClient)
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_a_release_in_the_moment_after_a_stall_counts() -> None:
     """The turn is asked for again for the notebook's own sake. Its user wants it back by then."""
     desk = strict_desk()
@@ -175,7 +175,7 @@ def test_a_release_in_the_moment_after_a_stall_counts() -> None:
     await_kill(desk)
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_a_moment_of_room_hides_no_stalled_drain(desk: MemoryDesk) -> None:
     """There is room just when the stalled turn is looked at again. Its work still waits for the
     call."""
@@ -204,7 +204,7 @@ def test_a_moment_of_room_hides_no_stalled_drain(desk: MemoryDesk) -> None:
 # ---- what is left of a wait ----------------------------------------------------------------------
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_room_for_the_refused_call_ends_what_is_left_of_it(desk: MemoryDesk) -> None:
     """Although there was more of it at some time of the wait, when somebody else had the turn."""
     desk.set(quantum_s=1000)
@@ -232,7 +232,7 @@ def test_room_for_the_refused_call_ends_what_is_left_of_it(desk: MemoryDesk) -> 
     waits_anew(desk, bob)
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_wait_in_vain_says_nothing_of_a_device_that_lacked_nothing() -> None:
     """The call was on A, and what it waited for is on B."""
     desk = MemoryDesk(devices="AB", memory_wait_s=WAIT_S, reclaim_s=0.2, overdue_s=1000)
@@ -249,7 +249,7 @@ def test_a_wait_in_vain_says_nothing_of_a_device_that_lacked_nothing() -> None:
     assert desk.refused() == [] and let_pass(desk, 3) == [] and left_s(desk) is not None
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_wait_in_vain_for_a_place_elsewhere_ends_with_a_turn() -> None:
     """Its memory came back then. An hour later somebody is in the way again."""
     desk = MemoryDesk(devices="AB", memory_wait_s=WAIT_S, reclaim_s=0.2, overdue_s=1000)
@@ -275,7 +275,7 @@ def test_a_wait_in_vain_for_a_place_elsewhere_ends_with_a_turn() -> None:
     assert desk.refused() == [] and let_pass(desk, WAIT_S / 2) == []
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_turn_shows_that_memory_has_a_place() -> None:
     """After a wait in vain the notebook frees what had none, and works. Later somebody else needs
     the little that it has left there: that is another wait."""
@@ -300,7 +300,7 @@ def test_a_turn_shows_that_memory_has_a_place() -> None:
     assert desk.refused() == [] and let_pass(desk, WAIT_S / 2) == []
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_one_wait_for_two_devices_is_one() -> None:
     """The call lacks memory on A for most of the wait, and a place on B at its end. When B has
     room, the next call does not wait anew for A."""
@@ -322,7 +322,7 @@ def test_one_wait_for_two_devices_is_one() -> None:
     assert desk.refused() == [bob] or let_pass(desk, 3) == [bob]
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_all_of_the_room_for_a_moment_is_no_release_either(desk: MemoryDesk) -> None:
     """A neighbour that keeps its turn frees all it has for a moment, again and again. Only the
     first try waits."""
@@ -348,7 +348,7 @@ def test_all_of_the_room_for_a_moment_is_no_release_either(desk: MemoryDesk) -> 
     assert took_s[0] > WAIT_S - 5 and max(took_s[1:]) < 30
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_part_that_others_have_released_begins_a_new_wait(desk: MemoryDesk) -> None:
     """It is more than there was at any time of the wait, and not enough."""
     alice = desk.with_memory("a", IN_THE_WAY, fixed=IN_THE_WAY)
@@ -359,7 +359,7 @@ def test_a_part_that_others_have_released_begins_a_new_wait(desk: MemoryDesk) ->
     assert desk.refused() == [] and let_pass(desk, WAIT_S / 2) == []
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_what_was_released_while_nobody_asked_counts(desk: MemoryDesk) -> None:
     """All of it was free for a minute, between a wait in vain and the next call."""
     fixed(desk)
@@ -371,7 +371,7 @@ def test_what_was_released_while_nobody_asked_counts(desk: MemoryDesk) -> None:
     waits_anew(desk, bob)
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_what_was_released_is_noticed_after_a_smaller_call_was_met(desk: MemoryDesk) -> None:
     """Frameworks try less, and go on with that. An hour later all was free for a while."""
     fixed(desk)
@@ -393,7 +393,7 @@ def test_what_was_released_is_noticed_after_a_smaller_call_was_met(desk: MemoryD
     waits_anew(desk, bob)
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_the_process_that_waited_in_vain_may_end(desk: MemoryDesk) -> None:
     """What others release afterwards is noticed for the others of its notebook."""
     fixed(desk)
@@ -408,7 +408,7 @@ def test_the_process_that_waited_in_vain_may_end(desk: MemoryDesk) -> None:
     waits_anew(desk, kernel)
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_what_is_left_of_a_wait_delays_no_grant(desk: MemoryDesk) -> None:
     """Nobody lacks anything any more, so a grant comes before the look at memory."""
     fixed(desk)
@@ -425,7 +425,7 @@ def test_what_is_left_of_a_wait_delays_no_grant(desk: MemoryDesk) -> None:
     assert [type(each) for each in steps[0]] == [GrantTurn]
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_wait_in_vain_ends_with_its_device(desk: MemoryDesk) -> None:
     """One that is found later may have the same name, and its shares the same numbers."""
     fixed(desk)
@@ -447,7 +447,7 @@ def test_a_wait_in_vain_ends_with_its_device(desk: MemoryDesk) -> None:
     assert desk.refused() == [] and let_pass(desk, 3) == [] and left_s(desk) is not None
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_what_stalled_in_one_cell_does_not_count_in_the_next(desk: MemoryDesk) -> None:
     """Also where a call of a background thread keeps the wait."""
     fixed(desk)
@@ -468,7 +468,7 @@ def test_what_stalled_in_one_cell_does_not_count_in_the_next(desk: MemoryDesk) -
 # ---- bytes that a call lacks on another device ---------------------------------------------------
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_foreign_bytes_on_another_device_have_their_own_answer() -> None:
     """Memory of the notebook cannot come back to B, where a program outside the sharing has taken
     the room. Nobody waits for that, wherever the call is."""
@@ -501,7 +501,7 @@ def test_foreign_bytes_on_another_device_have_their_own_answer() -> None:
     assert refused == [bob]
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_a_circle_over_two_devices() -> None:
     """b lacks memory of c on B, and c lacks memory of b on A: c came last."""
     desk = MemoryDesk(devices="AB", memory_wait_s=WAIT_S, reclaim_s=0.2, overdue_s=1000)
@@ -532,7 +532,7 @@ def test_a_circle_over_two_devices() -> None:
 # ---- time that does not count --------------------------------------------------------------------
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_time_with_room_is_no_wait_for_memory(desk: MemoryDesk) -> None:
     """The memory is there, and the notebook waits for its turn. Then the memory is gone again."""
     desk.set(quantum_s=5, hold_max_s=3600, credit_s=3600)
@@ -550,7 +550,7 @@ def test_time_with_room_is_no_wait_for_memory(desk: MemoryDesk) -> None:
     assert let_pass(desk, 20) == [bob] and desk.now_s < began_s + WAIT_S
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_scheduler_that_is_always_late_ends_a_wait(desk: MemoryDesk) -> None:
     """It hears first what others have said meanwhile, once."""
     fixed(desk)
@@ -563,7 +563,7 @@ def test_a_scheduler_that_is_always_late_ends_a_wait(desk: MemoryDesk) -> None:
     assert refused == [bob]
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 @pytest.mark.parametrize("still_s", [0, 60])
 def test_a_standstill_while_there_is_room_counts_once(desk: MemoryDesk, still_s: float) -> None:
     """Neither it nor the room around it is a wait for memory."""
@@ -584,7 +584,7 @@ def test_a_standstill_while_there_is_room_counts_once(desk: MemoryDesk, still_s:
     assert left_s(desk) == pytest.approx(WAIT_S - 93, abs=3)
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_requests_that_are_refused_make_no_wait_longer(desk: MemoryDesk) -> None:
     """They come while the scheduler is late."""
     fixed(desk)
@@ -601,7 +601,7 @@ def test_requests_that_are_refused_make_no_wait_longer(desk: MemoryDesk) -> None
 # ---- what is said --------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_the_time_left_of_a_process_that_is_stopped(desk: MemoryDesk) -> None:
     """It is in no queue, and its wait goes on."""
     fixed(desk)

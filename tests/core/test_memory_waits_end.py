@@ -64,7 +64,7 @@ def waits_with_memory_elsewhere() -> tuple[MemoryDesk, ClientId]:
 # ---- what keeps a wait ------------------------------------------------------------------------
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_moments_in_which_there_is_room_do_not_make_it_longer(desk: MemoryDesk) -> None:
     """A neighbour that has the turn frees its memory for a moment, again and again."""
     alice = desk.with_memory("a", IN_THE_WAY, fixed=IN_THE_WAY)
@@ -80,7 +80,7 @@ def test_moments_in_which_there_is_room_do_not_make_it_longer(desk: MemoryDesk) 
     assert desk.now_s < began_s + WAIT_S + WAIT_S / 6 + 3
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_the_first_call_goes_and_the_wait_stays(desk: MemoryDesk) -> None:
     """Another process of the notebook waits, too, and not for longer."""
     fixed(desk)
@@ -95,7 +95,7 @@ def test_the_first_call_goes_and_the_wait_stays(desk: MemoryDesk) -> None:
     assert let_pass(desk, 15) == [second]
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_its_memory_on_another_device_may_be_kept_away_meanwhile() -> None:
     """The wait goes on until its end."""
     desk, bob = waits_with_memory_elsewhere()
@@ -109,7 +109,7 @@ def test_its_memory_on_another_device_may_be_kept_away_meanwhile() -> None:
     assert let_pass(desk, 60) == [bob]
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_a_scheduler_that_stood_still(desk: MemoryDesk) -> None:
     """What others have said meanwhile is heard before the call is refused."""
     fixed(desk)
@@ -125,7 +125,7 @@ def test_a_scheduler_that_stood_still(desk: MemoryDesk) -> None:
 # ---- what does not join it --------------------------------------------------------------------
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_a_siblings_call_that_nobody_could_meet(desk: MemoryDesk) -> None:
     """Foreign bytes have their own answer, although the notebook waits for something else."""
     desk.measure(1000)
@@ -141,7 +141,7 @@ def test_a_siblings_call_that_nobody_could_meet(desk: MemoryDesk) -> None:
     assert (left_s(desk) or 0.0) > WAIT_S / 2
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_a_circle_beside_a_siblings_small_call(desk: MemoryDesk) -> None:
     """Of a notebook that waits, the largest of its calls counts."""
     desk.with_memory("t", 1, fixed=1)
@@ -159,7 +159,7 @@ def test_a_circle_beside_a_siblings_small_call(desk: MemoryDesk) -> None:
 # ---- the turn that goes back ------------------------------------------------------------------
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_a_turn_that_ends_for_its_own_sake_is_never_overdue() -> None:
     """One process works for minutes while another one of the notebook waits for memory: nobody
     else wants the turn."""
@@ -193,7 +193,7 @@ def test_a_turn_that_ends_for_its_own_sake_is_never_overdue() -> None:
 # ---- after it ---------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_what_others_released_long_ago_counts(desk: MemoryDesk) -> None:
     """A wait in vain is forgotten when all of it was free in between."""
     fixed(desk)
@@ -215,7 +215,7 @@ def test_what_others_released_long_ago_counts(desk: MemoryDesk) -> None:
     assert left_s(desk) is not None
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_wait_in_vain_says_nothing_of_another_device() -> None:
     """Nor does one on a device that the notebook has closed and opened again."""
     desk = MemoryDesk(devices="AB", memory_wait_s=WAIT_S, overdue_s=1000, reclaim_s=0.2)
@@ -234,7 +234,7 @@ def test_a_wait_in_vain_says_nothing_of_another_device() -> None:
         desk.withdraw(bob)
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 def test_a_neighbours_memory_that_comes_and_goes_is_no_release(desk: MemoryDesk) -> None:
     """What there was at some time of the wait does not count as news."""
     alice = desk.with_memory("a", IN_THE_WAY, fixed=IN_THE_WAY)
@@ -249,7 +249,7 @@ def test_a_neighbours_memory_that_comes_and_goes_is_no_release(desk: MemoryDesk)
         assert desk.refused() == [bob] or let_pass(desk, GRACE_S) == [bob]
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_the_next_cell_may_wait_although_this_one_stalled(desk: MemoryDesk) -> None:
     """Its work need not depend on the call."""
     fixed(desk)
@@ -263,7 +263,7 @@ def test_the_next_cell_may_wait_although_this_one_stalled(desk: MemoryDesk) -> N
     assert desk.refused() == [] and let_pass(desk, WAIT_S / 2) == []
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 @pytest.mark.parametrize("how", ["turns are off", "there is no time"])
 def test_a_setting_ends_waits_and_leaves_no_mark(desk: MemoryDesk, how: str) -> None:
     """When it is as before, calls wait as before."""
@@ -297,7 +297,7 @@ def sentence(desk: MemoryDesk, tenant: str = "b") -> str:
     return blocked_reason(told, {each.id: asdict(each) for each in snapshot.devices}, str) or ""
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 @pytest.mark.parametrize("behind", ["somebody's turn", "a pause"])
 def test_it_is_said_while_somebody_works(desk: MemoryDesk, behind: str) -> None:
     """Why it waits, and until when; few times anew, since everybody is told each time."""

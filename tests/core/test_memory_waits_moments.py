@@ -44,7 +44,7 @@ def somebody_computes(desk: MemoryDesk) -> tuple[ClientId, ClientId]:
     return alice, bob
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 @pytest.mark.parametrize("period_s", [0.1, 0.2, 0.4])
 def test_moments_of_room_after_a_wait_in_vain(desk: MemoryDesk, period_s: float) -> None:
     """Who tries again is refused at once, although nothing lacks for long."""
@@ -58,7 +58,7 @@ def test_moments_of_room_after_a_wait_in_vain(desk: MemoryDesk, period_s: float)
     assert refused == [bob] and after_s < 2
 
 
-@pytest.mark.promise("All calls of a notebook together wait once...")
+@pytest.mark.promise("accounts-39")
 @pytest.mark.parametrize("period_s", [0.1, 0.2, 0.4])
 def test_moments_of_room_in_a_wait(desk: MemoryDesk, period_s: float) -> None:
     """It ends when it has lasted for `memory_wait_s`."""
@@ -71,7 +71,7 @@ def test_moments_of_room_in_a_wait(desk: MemoryDesk, period_s: float) -> None:
 # ---- a moment is one, after a wait in vain too ---------------------------------------------------
 
 
-@pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
+@pytest.mark.promise("accounts-42")
 def test_memory_of_the_dead_is_waited_for(desk: MemoryDesk) -> None:
     """Its user ends the neighbour and tries again."""
     fixed(desk)
@@ -83,7 +83,7 @@ def test_memory_of_the_dead_is_waited_for(desk: MemoryDesk) -> None:
     assert desk.holders() == ["b"] and desk.budget(bob) >= TOO_MUCH
 
 
-@pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
+@pytest.mark.promise("accounts-42")
 def test_what_a_sibling_has_freed_is_waited_for(desk: MemoryDesk) -> None:
     """An hour later. The report of it is 50 ms behind."""
     fixed(desk)
@@ -108,7 +108,7 @@ def test_what_a_sibling_has_freed_is_waited_for(desk: MemoryDesk) -> None:
     assert let_pass(desk, 1) == [] and desk.budget(bob) >= 2000
 
 
-@pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
+@pytest.mark.promise("accounts-42")
 def test_a_moment_without_host_memory_is_waited_for(desk: MemoryDesk) -> None:
     """Ten minutes after a wait in vain, another notebook could not park for 50 ms."""
     fixed(desk)
@@ -122,7 +122,7 @@ def test_a_moment_without_host_memory_is_waited_for(desk: MemoryDesk) -> None:
     assert desk.refused() == [] and let_pass(desk, 0.2) == []
 
 
-@pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
+@pytest.mark.promise("accounts-42")
 def test_an_hour_of_room_ends_in_a_moment_of_doubt(desk: MemoryDesk) -> None:
     """The call waits for its turn by then, and lacks memory anew."""
     alice, bob = somebody_computes(desk)
@@ -135,7 +135,7 @@ def test_an_hour_of_room_ends_in_a_moment_of_doubt(desk: MemoryDesk) -> None:
     assert fix_and_hear(desk, alice, IN_THE_WAY) == []
 
 
-@pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
+@pytest.mark.promise("accounts-42")
 def test_room_that_comes_shortly_before_the_end_of_a_wait(desk: MemoryDesk) -> None:
     """Then some lacks for 10 ms."""
     alice, _ = somebody_computes(desk)
@@ -145,7 +145,7 @@ def test_room_that_comes_shortly_before_the_end_of_a_wait(desk: MemoryDesk) -> N
     assert fix_and_hear(desk, alice, 100, after_s=0.01) == [] and let_pass(desk, 1) == []
 
 
-@pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
+@pytest.mark.promise("accounts-42")
 def test_many_moments_without_room(desk: MemoryDesk) -> None:
     """10 ms of every four seconds: there is room, and the call waits for its turn."""
     alice, _ = somebody_computes(desk)
@@ -168,7 +168,7 @@ def tries_again(desk: MemoryDesk) -> tuple[ClientId, ClientId]:
     return alice, bob
 
 
-@pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
+@pytest.mark.promise("accounts-42")
 @pytest.mark.parametrize("room_s", [6.0, 3600.0])
 def test_moments_with_much_room_between_do_not_add_up(desk: MemoryDesk, room_s: float) -> None:
     """More than 5 s of it: then the call waits for its turn, as in a wait."""
@@ -178,7 +178,7 @@ def test_moments_with_much_room_between_do_not_add_up(desk: MemoryDesk, room_s: 
     assert fix_and_hear(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.06) == []
 
 
-@pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
+@pytest.mark.promise("accounts-42")
 def test_another_call_of_the_same_size_begins_anew(desk: MemoryDesk) -> None:
     """Although the one before was not called off."""
     alice, bob = tries_again(desk)
@@ -191,7 +191,7 @@ def test_another_call_of_the_same_size_begins_anew(desk: MemoryDesk) -> None:
 # ---- what keeps a turn ---------------------------------------------------------------------------
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 def test_who_waits_for_memory_is_not_next_again() -> None:
     """However large its share is: it would be passed over, so others want the turn."""
     desk = strict_desk(weights="rich=1000", credit_s=0)
@@ -209,7 +209,7 @@ def test_who_waits_for_memory_is_not_next_again() -> None:
         assert desk.now_s < since_s + 2 * OVERDUE_S
 
 
-@pytest.mark.promise("A call that does not fit because of memory...")
+@pytest.mark.promise("accounts-38")
 @pytest.mark.parametrize("own_sake", [False, True])
 def test_a_hold_does_not_hide_who_goes_first(own_sake: bool) -> None:
     """A realtime notebook comes in the moment in which the held quantum is over."""
@@ -231,7 +231,7 @@ def test_a_hold_does_not_hide_who_goes_first(own_sake: bool) -> None:
     assert own_sake or desk.recalled() == [bob]
 
 
-@pytest.mark.promise("A call does not wait for memory of others where...")
+@pytest.mark.promise("accounts-40")
 def test_a_stalled_wait_leaves_nothing_behind_its_cell(desk: MemoryDesk) -> None:
     """What is left of a wait in vain costs a look at each change: it goes with its cell."""
     fixed(desk)

@@ -74,7 +74,7 @@ TestMemoryWorldFollowed.pytestmark = [WORLD_TIMEOUT]
 TestMemoryWorldFollowed.__doc__ = "They also tell whose memory has still to come back."
 
 
-@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.promise("scheduler-47")
 def test_moves_cost_what_has_moved() -> None:
     """With eight times as many tenants in the queue, as much work; and none where nothing moves."""
 
@@ -94,7 +94,7 @@ def test_moves_cost_what_has_moved() -> None:
     assert work(MANY) <= 1.1 * work(FEW)
 
 
-@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.promise("scheduler-47")
 def test_who_comes_last_costs_no_more_behind_many() -> None:
     """What is told of who joins the queue, and leaves it, does not hang on those before it."""
 
@@ -113,7 +113,7 @@ def test_who_comes_last_costs_no_more_behind_many() -> None:
     assert work(MANY) <= 1.1 * work(FEW)
 
 
-@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.promise("scheduler-47")
 def test_memory_that_comes_back_costs_the_same_behind_many() -> None:
     """With what is told of it: at the grant, and when the last of it is back."""
 

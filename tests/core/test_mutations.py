@@ -10,7 +10,7 @@ from tests.support.paths import ROOT
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-33",
     "Each rule of who goes next is held by a test: `make mutate` breaks them one by one",
 )
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda each: each.rule)

@@ -86,7 +86,7 @@ def desk(request: pytest.FixtureRequest) -> MemoryDesk:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-41",
     "A need that memory of others makes impossible (foreign, fixed, failed, silent, without room "
     "on the host, or fixed by who has the turn) is refused, with or without the turn, when that "
     "has been so for half a second and the device was looked at meanwhile; the status says whose "
@@ -118,7 +118,7 @@ def test_without_the_turn_a_need_is_refused(
     assert obstacle.bytes_short == 1
 
 
-@pytest.mark.promise("A need that memory of others...")
+@pytest.mark.promise("accounts-41")
 @pytest.mark.parametrize(("in_the_way", "kind"), RESTING.items())
 def test_with_the_turn_a_need_is_refused(
     desk: MemoryDesk, in_the_way: Callable[[MemoryDesk], int], kind: str
@@ -133,7 +133,7 @@ def test_with_the_turn_a_need_is_refused(
     assert desk.obstacle("b") == kind
 
 
-@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.promise("accounts-42")
 @pytest.mark.parametrize("in_the_way", RESTING)
 def test_what_just_fits_beside_it_is_granted(
     desk: MemoryDesk, in_the_way: Callable[[MemoryDesk], int]
@@ -147,7 +147,7 @@ def test_what_just_fits_beside_it_is_granted(
     assert desk.budget(two) == JUST_FITS
 
 
-@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.promise("accounts-42")
 def test_what_a_holder_can_move_is_waited_for() -> None:
     """Who needs all but its fixed bytes gets that when it hands over."""
     desk = MemoryDesk()
@@ -182,7 +182,7 @@ def test_beyond_the_device_with_the_rest_of_the_tenant_is_refused() -> None:
     assert desk.obstacle("b") is None
 
 
-@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.promise("accounts-42")
 @pytest.mark.parametrize("waits_first", [True, False])
 def test_what_another_process_of_the_tenant_has_freed_is_there(waits_first: bool) -> None:
     """It reports that a moment later; what needs it waits for the report."""
@@ -200,7 +200,7 @@ def test_what_another_process_of_the_tenant_has_freed_is_there(waits_first: bool
     assert desk.budget(two) == USABLE
 
 
-@pytest.mark.promise("Without turns no quantum is counted...")
+@pytest.mark.promise("together-3")
 def test_a_need_in_a_context_that_fails_is_refused() -> None:
     """At once, and nobody is named; also one that has been met and not been taken."""
     desk = MemoryDesk()
@@ -219,7 +219,7 @@ def test_a_need_in_a_context_that_fails_is_refused() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-42",
     "Nothing is refused for what is in the way for a moment, for memory of processes that have "
     "just ended, or for that of tenants which are not back after a restart",
 )
@@ -237,7 +237,7 @@ def test_a_need_that_becomes_possible_is_granted() -> None:
     assert desk.budget(two) >= TOO_MUCH
 
 
-@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.promise("accounts-42")
 def test_what_is_in_the_way_again_has_a_new_moment() -> None:
     """A host whose room comes and goes is not taken for one that has none."""
     desk = MemoryDesk()
@@ -254,7 +254,7 @@ def test_what_is_in_the_way_again_has_a_new_moment() -> None:
     desk.await_refusal(two)
 
 
-@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.promise("accounts-42")
 def test_foreign_bytes_that_a_look_takes_back_refuse_nothing() -> None:
     """The device is looked at meanwhile."""
     desk = MemoryDesk()
@@ -268,7 +268,7 @@ def test_foreign_bytes_that_a_look_takes_back_refuse_nothing() -> None:
     assert desk.granted() == [two] and desk.budget(two) >= TOO_MUCH
 
 
-@pytest.mark.promise("A need that memory of others...")
+@pytest.mark.promise("accounts-41")
 def test_nothing_is_refused_before_the_device_was_looked_at() -> None:
     """A look that takes long is waited for, but one that never comes is not."""
     desk = MemoryDesk()
@@ -282,7 +282,7 @@ def test_nothing_is_refused_before_the_device_was_looked_at() -> None:
     assert desk.obstacle("b") == "foreign"
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_a_need_that_is_withdrawn_ends() -> None:
     """It is neither refused later, nor is the device looked at any more."""
     desk = MemoryDesk()
@@ -296,7 +296,7 @@ def test_a_need_that_is_withdrawn_ends() -> None:
     assert desk.obstacle("b") is None
 
 
-@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.promise("accounts-42")
 def test_memory_of_the_dead_is_waited_for_without_a_turn() -> None:
     """For `reclaim_s`, as with one; however many others die meanwhile."""
     desk = MemoryDesk(reclaim_s=5)
@@ -315,7 +315,7 @@ def test_memory_of_the_dead_is_waited_for_without_a_turn() -> None:
     assert desk.refused() == [two]
 
 
-@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.promise("accounts-42")
 def test_clients_that_are_not_back_yet_refuse_nothing() -> None:
     """A new scheduler takes their memory for strangers' until they have come."""
     desk = MemoryDesk(recovering_until_s=102.0)
@@ -338,7 +338,7 @@ def test_clients_that_are_not_back_yet_refuse_nothing() -> None:
 # ---- needs one after the other ---------------------------------------------------------------
 
 
-@pytest.mark.promise("A need that memory of others...")
+@pytest.mark.promise("accounts-41")
 def test_smaller_needs_are_refused_faster() -> None:
     """Frameworks try less and less: what is known need not be found out again, if the device was
     looked at."""
@@ -373,7 +373,7 @@ def test_what_was_possible_meanwhile_has_its_moment() -> None:
     desk.await_refusal(two)
 
 
-@pytest.mark.promise("A need that memory of others...")
+@pytest.mark.promise("accounts-41")
 def test_the_status_forgets_a_refusal() -> None:
     """When the tenant is given what it needs, or after ten minutes: whoever reads that he was
     refused is sent to the status, and may have been away meanwhile."""
@@ -394,7 +394,7 @@ def test_the_status_forgets_a_refusal() -> None:
     assert desk.obstacle("b") is None
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_a_need_that_was_met_in_vain_is_still_there() -> None:
     """The turn ended before the call could go on: the next turn begins with what it needs, though
     the process does not say so again."""
@@ -417,7 +417,7 @@ def test_a_need_that_was_met_in_vain_is_still_there() -> None:
     assert desk.budget(two) == 3000
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_a_need_that_was_met_in_vain_ends_with_the_device() -> None:
     """The device is lost before the call could go on."""
     desk = MemoryDesk()
@@ -431,7 +431,7 @@ def test_a_need_that_was_met_in_vain_ends_with_the_device() -> None:
 # ---- several processes, several devices ------------------------------------------------------
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_needs_of_two_processes_that_do_not_fit_together() -> None:
     """Neither waits for ever: the first is served, the other refused."""
     desk = MemoryDesk()
@@ -450,7 +450,7 @@ def test_needs_of_two_processes_that_do_not_fit_together() -> None:
     assert desk.granted() == [two] and desk.budget(two) >= JUST_FITS - 500
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_who_is_refused_leaves_room_for_its_siblings() -> None:
     """A need that cannot be met takes nothing from the next process of the tenant."""
     desk = MemoryDesk()
@@ -476,7 +476,7 @@ def parked_and_kept_away(desk: MemoryDesk, device: str) -> ClientId:
     return one
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_own_memory_that_is_kept_away_is_waited_for() -> None:
     """A launch waits with the sentence. An allocation is refused, and the launch waits on."""
     desk = MemoryDesk()
@@ -489,7 +489,7 @@ def test_own_memory_that_is_kept_away_is_waited_for() -> None:
         assert desk.obstacle("a") == "fixed" and desk.queue() == ["a"]
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_memory_that_is_kept_away_from_another_device() -> None:
     """There is room on the one device, but no turn without the memory on the other: a need ends."""
     desk = MemoryDesk(devices="AB")

@@ -29,7 +29,7 @@ def work(desk: MemoryDesk, needs: dict[int, int], resting: list[int]) -> list[in
     return desk.refused()
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_two_needs_that_fit_one_after_the_other_both_end() -> None:
     """`b` was given a part of what it needs while `c` parks; then `a` needs more, too."""
     desk = MemoryDesk(turns=TurnTaking.OFF)
@@ -46,7 +46,7 @@ def test_two_needs_that_fit_one_after_the_other_both_end() -> None:
     assert work(desk, {one: 3500, two: 2500}, [three])
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_a_need_behind_an_idle_process_of_a_holder_ends() -> None:
     """It could be moved, and is no victim while its tenant works."""
     desk = MemoryDesk(turns=TurnTaking.OFF)

@@ -23,7 +23,7 @@ def desk() -> Desk:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-34",
     "On a device that an admin has paused or drained no turn begins, and the present one is asked "
     "back at once, also one that is kept by hand; other devices go on",
 )
@@ -47,7 +47,7 @@ def test_a_pause_ends_the_turn_and_begins_none(desk: Desk, mode: ev.DeviceMode) 
     assert desk.granted() == [b]
 
 
-@pytest.mark.promise("On a device that an admin has paused...")
+@pytest.mark.promise("scheduler-34")
 def test_who_needs_a_paused_device_holds_nobody_up(desk: Desk) -> None:
     """A tenant with two devices waits for the paused one, and is skipped on the other."""
     holder, both, other = desk.client("h", "B"), desk.client("a", "AB"), desk.client("b", "B")
@@ -69,7 +69,7 @@ def test_who_needs_a_paused_device_holds_nobody_up(desk: Desk) -> None:
     assert desk.granted() == [both]
 
 
-@pytest.mark.promise("On a device that an admin has paused...")
+@pytest.mark.promise("scheduler-34")
 def test_a_pause_frees_those_behind_at_once(desk: Desk) -> None:
     """B was kept for a tenant that waits for A too; with A paused nobody keeps B."""
     holder, both, behind = desk.client("h", "A"), desk.client("a", "AB"), desk.client("b", "B")
@@ -112,7 +112,7 @@ def test_a_pause_outlives_a_failure_of_the_core(desk: Desk) -> None:
     )
 
 
-@pytest.mark.promise("On a device that an admin has paused...")
+@pytest.mark.promise("scheduler-34")
 def test_a_stalled_turn_that_goes_on_is_asked_back_for_a_paused_device(desk: Desk) -> None:
     """Nobody waits for it any more, but it has opened the device meanwhile."""
     set_mode(desk, ev.DeviceMode.PAUSED, "B")
@@ -135,7 +135,7 @@ def test_a_stalled_turn_that_goes_on_is_asked_back_for_a_paused_device(desk: Des
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-43",
     "Memory leaves a drained device, and that of an evicted tenant leaves until its next turn, "
     "although nobody needs the space",
 )
@@ -157,7 +157,7 @@ def test_memory_leaves_a_drained_device() -> None:
     assert desk.budget(one) >= 1000
 
 
-@pytest.mark.promise("Memory leaves a drained device, and...")
+@pytest.mark.promise("accounts-43")
 def test_memory_of_an_evicted_tenant_leaves() -> None:
     """Of that tenant alone, after its turn, and until its next one."""
     desk = MemoryDesk()

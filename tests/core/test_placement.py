@@ -19,12 +19,12 @@ from .desk import TURNS_ALONE, Desk
 GIB = 1 << 30
 TOTAL = 80 * GIB
 PLACED = pytest.mark.promise(
-    "scheduler",
+    "scheduler-35",
     "A kernel that says what it needs is put where so much memory is free and the queue is "
     "shortest, and kernels that start together spread out",
 )
 BAD = pytest.mark.promise(
-    "bad-input",
+    "bad-input-32",
     "A need that is negative, not a number, without a unit or larger than any device: the kernel "
     "starts, is not placed, and says why",
 )
@@ -239,7 +239,8 @@ def test_who_waits_makes_a_device_less_attractive(desk: Desk) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "A need is no more than a wish for a place: it keeps nobody from memory or turns"
+    "scheduler-36",
+    "A need is no more than a wish for a place: it keeps nobody from memory or turns",
 )
 def test_a_need_keeps_nothing_from_others(desk: Desk) -> None:
     """Who claims all of a device and does nothing with it gets no turn by that, and others do."""
@@ -279,7 +280,7 @@ def test_who_says_nothing_is_not_placed(desk: Desk) -> None:
 # ---- while it runs -----------------------------------------------------------------------------
 
 SAID_LATER = pytest.mark.promise(
-    "scheduler",
+    "scheduler-37",
     "A notebook that runs says another need, as far as its GPU has so much left; it stays where it "
     "is, and notebooks that are placed later are put beside it accordingly",
 )

@@ -22,12 +22,12 @@ GIB = 1 << 30
 SWAP_BYTES = 20 * GIB
 DEVICE = DeviceId("A")
 LENGTH = pytest.mark.promise(
-    "scheduler",
+    "scheduler-38",
     "Quanta grow as a cell goes on, from quantum_min_s to quantum_max_s, and are long enough that "
     "memory which moves for them costs swap_percent of them",
 )
 SWAPS = pytest.mark.promise(
-    "scheduler",
+    "scheduler-39",
     "A new cell whose memory has to move recalls a turn when the device's swap budget covers the "
     "way in and out, or after swap_wait_max_s; where nothing has to move, at once",
 )

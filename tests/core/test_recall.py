@@ -25,7 +25,7 @@ def desk() -> Desk:
     return Desk(SETTINGS)
 
 
-@pytest.mark.promise("scheduler", "The quantum counts only while others wait")
+@pytest.mark.promise("scheduler-40", "The quantum counts only while others wait")
 def test_a_turn_has_no_end_while_nobody_waits(desk: Desk) -> None:
     """Without waiters there is no deadline, and time changes nothing."""
     a = desk.client("a")
@@ -35,7 +35,7 @@ def test_a_turn_has_no_end_while_nobody_waits(desk: Desk) -> None:
     assert desk.last == []
 
 
-@pytest.mark.promise("The quantum counts only while others...")
+@pytest.mark.promise("scheduler-40")
 def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
     """A holder that was alone for long has a whole quantum once the first other one comes."""
     a, b = desk.client("a"), desk.client("b")
@@ -50,7 +50,7 @@ def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
     assert desk.granted() == [b]
 
 
-@pytest.mark.promise("The quantum counts only while others...")
+@pytest.mark.promise("scheduler-40")
 def test_waiters_that_come_and_go_use_up_one_quantum(desk: Desk) -> None:
     """Time without waiters does not count, and time with them is not forgotten."""
     a, b = desk.client("a"), desk.client("b")
@@ -92,7 +92,7 @@ def test_a_recall_on_one_device_recalls_the_whole_turn(desk: Desk) -> None:
     assert desk.status("a").counters.recalls == 1
 
 
-@pytest.mark.promise("Settings change while it runs, and...")
+@pytest.mark.promise("scheduler-96")
 def test_a_shorter_quantum_applies_at_once(desk: Desk) -> None:
     """A live change of the quantum holds for the turn that runs."""
     a, b = desk.client("a"), desk.client("b")
@@ -125,7 +125,7 @@ class TestDrainStall:
         assert desk.recalled() == [holder]
         return holder, sibling, other
 
-    @pytest.mark.promise("A drain that stalls on a gated sibling...")
+    @pytest.mark.promise("hook-2")
     def test_the_gate_reopens_for_the_whole_tenant(self, desk: Desk) -> None:
         """A waiting sibling is granted the turn, the holder's recall is taken back."""
         holder, sibling, _ = self.recalled_pair(desk)
@@ -169,7 +169,7 @@ class TestDrainStall:
         desk.sleep_until_woken()
         assert [report.client for report in desk.all(ReportOverdue)] == [holder]
 
-    @pytest.mark.promise("A drain that stalls on a gated sibling...")
+    @pytest.mark.promise("hook-2")
     def test_the_recall_is_tried_again(self, desk: Desk) -> None:
         """After recall_retry_s all processes of the tenant are asked again."""
         holder, sibling, other = self.recalled_pair(desk)
@@ -237,7 +237,7 @@ class TestDrainStall:
         assert desk.status("a").state == "holding"
 
     @pytest.mark.promise(
-        "scheduler",
+        "scheduler-41",
         "A turn that cannot end before it has a further device gets that before all who wait",
     )
     def test_a_stalled_tenant_goes_before_who_waits_for_its_turn(self, desk: Desk) -> None:
@@ -348,7 +348,7 @@ class TestOverdue:
         assert desk.holders() == ["b"]
         assert not desk.status("a").clients[0].overdue
 
-    @pytest.mark.promise("A client that does not answer...")
+    @pytest.mark.promise("scheduler-70")
     def test_policy_kill(self, desk: Desk) -> None:
         """With overdue_policy `kill` the process is to be ended; its loss frees the turn."""
         desk.set(overdue_policy=OverduePolicy.KILL)
@@ -517,7 +517,7 @@ class TestFailures:
         assert desk.granted() == [a]
         assert desk.queue() == []
 
-    @pytest.mark.promise("A device that disappears: its users...")
+    @pytest.mark.promise("bad-input-4")
     def test_a_lost_device_lets_its_waiters_through(self, desk: Desk) -> None:
         """Turns on a lost device end; who needs it is granted, to meet the driver's error."""
         a, b, c = desk.client("a", "A"), desk.client("b", "A"), desk.client("c", "B")

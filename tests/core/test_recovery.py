@@ -74,7 +74,7 @@ def test_turn_ids_go_on_from_those_that_came_back() -> None:
     assert desk.turns[a] > 41
 
 
-@pytest.mark.promise("Garbage: that peer loses its...")
+@pytest.mark.promise("bad-input-10")
 def test_a_claimed_turn_takes_no_numbers_from_others() -> None:
     """The highest number that a message can hold: the turns of others can still be told."""
     desk = Desk(devices="AB")

@@ -29,7 +29,7 @@ def contexts_grow(desk: MemoryDesk, count: int, *, used: int = USABLE) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-44",
     "Memory that was on a device before contexts grew comes back into the reserve, once "
     "others have parked all they can; new memory does not",
 )
@@ -48,7 +48,7 @@ def test_what_was_there_before_contexts_grew_comes_back() -> None:
     assert not desk.told()
 
 
-@pytest.mark.promise("Memory that was on a device...")
+@pytest.mark.promise("accounts-44")
 def test_what_others_can_park_comes_first() -> None:
     """The reserve is lent for what nobody can give."""
     desk = MemoryDesk()
@@ -60,7 +60,7 @@ def test_what_others_can_park_comes_first() -> None:
     assert desk.budget(one) == USABLE - 1000
 
 
-@pytest.mark.promise("Memory that was on a device...")
+@pytest.mark.promise("accounts-44")
 def test_beyond_the_reserve_nothing_comes_back() -> None:
     """Nothing would be left for the driver: the tenant is passed over, and told why."""
     desk = MemoryDesk()
@@ -74,7 +74,7 @@ def test_beyond_the_reserve_nothing_comes_back() -> None:
     assert (obstacle.kind.value, obstacle.bytes_short) == ("foreign", 1)
 
 
-@pytest.mark.promise("Memory that was on a device...")
+@pytest.mark.promise("accounts-44")
 def test_nothing_new_is_lent() -> None:
     """A need is refused as before; then the turn comes, and with it what was there."""
     desk = MemoryDesk()
@@ -91,7 +91,7 @@ def test_nothing_new_is_lent() -> None:
     assert desk.budget(one) == USABLE - 100
 
 
-@pytest.mark.promise("Memory that was on a device...")
+@pytest.mark.promise("accounts-44")
 def test_what_is_coming_back_is_not_taken_back() -> None:
     """Contexts grow in the middle of a restore: it goes on."""
     desk = MemoryDesk()
@@ -123,7 +123,7 @@ def test_a_need_that_was_met_and_not_used_yet_is_in_the_way() -> None:
     assert desk.granted() == [two]
 
 
-@pytest.mark.promise("Memory that was on a device...")
+@pytest.mark.promise("accounts-44")
 def test_it_is_taken_back_where_it_would_not_be_there() -> None:
     """What comes back is lent; strangers beyond the reserve are believed all the same."""
     desk = MemoryDesk()
@@ -139,7 +139,7 @@ def test_it_is_taken_back_where_it_would_not_be_there() -> None:
     assert desk.budget(one) == USABLE
 
 
-@pytest.mark.promise("Memory that was on a device...")
+@pytest.mark.promise("accounts-44")
 @pytest.mark.parametrize("foreign", [500, 1100, 1300])
 def test_new_memory_is_not_lent_beside_memory_that_comes_back(foreign: int) -> None:
     """One process was given new bytes and has not used them, another one's are coming back, when

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-45",
     "A tenant with a turn may have all memory that it has allocated and needs, and what is "
     "free besides; it hears so before the grant, or right after where its memory is there",
 )
@@ -34,7 +34,7 @@ def test_a_holder_may_have_all_that_is_free() -> None:
     assert desk.budget(one) == USABLE
 
 
-@pytest.mark.promise("A tenant with a turn may have...")
+@pytest.mark.promise("accounts-45")
 def test_whose_memory_is_there_gets_its_turn_before_anybody_looks_at_memory() -> None:
     """The grant is a step of its own; who may have less or more from now on is told in the next. A
     tenant was told before that it may have what it has."""
@@ -51,7 +51,7 @@ def test_whose_memory_is_there_gets_its_turn_before_anybody_looks_at_memory() ->
     assert desk.budget(two) == USABLE - 2000
 
 
-@pytest.mark.promise("A tenant with a turn may have...")
+@pytest.mark.promise("accounts-45")
 @pytest.mark.parametrize("why", ["parked", "somebody asks for space", "nothing yet"])
 def test_whose_memory_is_looked_at_before_its_grant(why: str) -> None:
     """The budget comes first where the tenant could not go on without it, or for somebody else."""
@@ -70,7 +70,7 @@ def test_whose_memory_is_looked_at_before_its_grant(why: str) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-46",
     "Memory stays on the device while there is space; only the missing bytes are parked, the "
     "least recently used first",
 )
@@ -84,7 +84,7 @@ def test_what_one_has_stays_when_its_turn_ends() -> None:
     assert one not in desk.told()
 
 
-@pytest.mark.promise("A tenant with a turn may...")
+@pytest.mark.promise("accounts-45")
 def test_processes_of_a_tenant_share_what_is_free() -> None:
     """Each may have a part; one that needs more is given what another does not use."""
     desk = MemoryDesk()
@@ -97,7 +97,7 @@ def test_processes_of_a_tenant_share_what_is_free() -> None:
     assert desk.budget(one) <= USABLE - 5000
 
 
-@pytest.mark.promise("Growth during a turn is answered...")
+@pytest.mark.promise("accounts-58")
 def test_a_need_is_answered_even_when_the_budget_suffices() -> None:
     """The question may have crossed the answer."""
     desk = MemoryDesk()
@@ -107,7 +107,7 @@ def test_a_need_is_answered_even_when_the_budget_suffices() -> None:
     assert desk.told() == {one: USABLE} and not desk.refused()
 
 
-@pytest.mark.promise("Memory stays on the device while...")
+@pytest.mark.promise("accounts-46")
 def test_a_need_that_is_withdrawn_moves_nothing_more() -> None:
     """Who was asked to park for it is told to stop."""
     desk = MemoryDesk()
@@ -124,7 +124,7 @@ def test_a_need_that_is_withdrawn_moves_nothing_more() -> None:
 # ---- who makes room --------------------------------------------------------------------------
 
 
-@pytest.mark.promise("Memory stays on the device while...")
+@pytest.mark.promise("accounts-46")
 def test_only_what_is_short_is_parked() -> None:
     """The holder lacks 1000: so much is asked of the other, and given as it is released."""
     desk = MemoryDesk()
@@ -140,7 +140,7 @@ def test_only_what_is_short_is_parked() -> None:
     assert desk.budget(two) == 3000
 
 
-@pytest.mark.promise("Memory stays on the device while...")
+@pytest.mark.promise("accounts-46")
 def test_the_least_recently_used_make_room_first() -> None:
     """In the order in which their turns ended, each as far as it can."""
     desk = MemoryDesk()
@@ -153,7 +153,7 @@ def test_the_least_recently_used_make_room_first() -> None:
     assert [desk.budget(each) for each in (two, three, one)] == [0, 500, 2000]
 
 
-@pytest.mark.promise("A tenant with a turn may...")
+@pytest.mark.promise("accounts-45")
 def test_parked_memory_comes_back_with_the_turn() -> None:
     """The next holder is the one that had parked: all that it has allocated is wanted."""
     desk = MemoryDesk()
@@ -171,7 +171,7 @@ def test_parked_memory_comes_back_with_the_turn() -> None:
     assert desk.budget(one) == 5000
 
 
-@pytest.mark.promise("The newcomer gets at once the...")
+@pytest.mark.promise("accounts-57")
 def test_budgets_are_not_raised_by_crumbs() -> None:
     """A quarter of what is lacking, 64 MiB, or all of it: less is kept until there is more."""
     desk = MemoryDesk()
@@ -187,7 +187,7 @@ def test_budgets_are_not_raised_by_crumbs() -> None:
     assert len(told) < 20
 
 
-@pytest.mark.promise("A failed context, fixed memory, and...")
+@pytest.mark.promise("accounts-26")
 def test_a_failed_context_is_no_victim() -> None:
     """Its memory stays where it is until the process ends; others make room, or nobody."""
     desk = MemoryDesk()
@@ -201,7 +201,7 @@ def test_a_failed_context_is_no_victim() -> None:
     desk.await_refusal(three)
 
 
-@pytest.mark.promise("A failed context, fixed memory, and...")
+@pytest.mark.promise("accounts-26")
 def test_what_a_failed_context_frees_is_free_for_others() -> None:
     """Its budget goes down with it."""
     desk = MemoryDesk()
@@ -212,8 +212,8 @@ def test_what_a_failed_context_frees_is_free_for_others() -> None:
     assert desk.budget(two) == USABLE - 1000
 
 
-@pytest.mark.promise("Growth during a turn is answered...")
-@pytest.mark.promise("A failed context, fixed memory, and...")
+@pytest.mark.promise("accounts-58")
+@pytest.mark.promise("accounts-26")
 def test_fixed_memory_is_not_asked_for() -> None:
     """And a need that it makes impossible is refused."""
     desk = MemoryDesk()
@@ -228,7 +228,7 @@ def test_fixed_memory_is_not_asked_for() -> None:
     desk.await_refusal(two)
 
 
-@pytest.mark.promise("A failed context, fixed memory, and...")
+@pytest.mark.promise("accounts-26")
 def test_the_host_must_have_room() -> None:
     """No more is asked of a process than its host could take."""
     desk = MemoryDesk()
@@ -240,7 +240,7 @@ def test_the_host_must_have_room() -> None:
     assert (desk.budget(one), desk.budget(two)) == (3000, 1000)
 
 
-@pytest.mark.promise("Whatever crosses on the lines, no...")
+@pytest.mark.promise("accounts-33")
 def test_memory_that_is_freed_without_a_turn_is_free_for_others() -> None:
     """Its budget goes down with it, and is given away when that has been heard."""
     desk = MemoryDesk()
@@ -254,7 +254,7 @@ def test_memory_that_is_freed_without_a_turn_is_free_for_others() -> None:
     assert desk.budget(two) == 6000
 
 
-@pytest.mark.promise("Whatever crosses on the lines, no...")
+@pytest.mark.promise("accounts-33")
 def test_a_budget_that_crosses_a_drop_is_taken_back() -> None:
     """Until the process has said that it heard that, nobody else gets those bytes."""
     desk = MemoryDesk()
@@ -277,7 +277,7 @@ def test_a_budget_that_crosses_a_drop_is_taken_back() -> None:
 # ---- what cannot be had ----------------------------------------------------------------------
 
 
-@pytest.mark.promise("Growth during a turn is answered...")
+@pytest.mark.promise("accounts-58")
 def test_more_than_the_device_is_refused_at_once() -> None:
     """Nobody parks for it."""
     desk = MemoryDesk()
@@ -289,7 +289,7 @@ def test_more_than_the_device_is_refused_at_once() -> None:
     assert one not in desk.told()
 
 
-@pytest.mark.promise("Growth during a turn is answered...")
+@pytest.mark.promise("accounts-58")
 def test_more_than_the_cap_is_refused_at_once() -> None:
     """All processes of the tenant count, on the device or parked."""
     desk = MemoryDesk()
@@ -304,7 +304,7 @@ def test_more_than_the_cap_is_refused_at_once() -> None:
     assert not desk.refused() and desk.budget(two) >= 2000
 
 
-@pytest.mark.promise("Growth during a turn is answered...")
+@pytest.mark.promise("accounts-58")
 def test_who_has_not_the_turn_is_refused_what_nobody_could_have() -> None:
     """It need not wait for a turn to learn that."""
     desk = MemoryDesk()
@@ -318,7 +318,7 @@ def test_who_has_not_the_turn_is_refused_what_nobody_could_have() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-47",
     "A victim that makes no progress is skipped and shown; once it makes some, it is a victim "
     "again",
 )
@@ -338,7 +338,7 @@ def test_a_silent_victim_is_passed_over_and_shown() -> None:
     assert [client.devices[0].silent for client in desk.status("a").clients] == [True]
 
 
-@pytest.mark.promise("A victim that makes no progress...")
+@pytest.mark.promise("accounts-47")
 def test_a_silent_victim_that_answers_is_one_again() -> None:
     """Progress is all that counts."""
     desk = MemoryDesk(park_timeout_s=10)
@@ -356,7 +356,7 @@ def test_a_silent_victim_that_answers_is_one_again() -> None:
     assert desk.budget(two) == 3000
 
 
-@pytest.mark.promise("A victim that makes no progress...")
+@pytest.mark.promise("accounts-47")
 def test_an_answer_alone_is_no_progress() -> None:
     """Two victims answer whatever they are told, and release nothing: the client that needs memory
     of both is refused."""
@@ -373,7 +373,7 @@ def test_an_answer_alone_is_no_progress() -> None:
         desk.sleep_until_woken()
 
 
-@pytest.mark.promise("A victim that makes no progress...")
+@pytest.mark.promise("accounts-47")
 def test_silence_ends_with_the_turn() -> None:
     """A holder has not answered that its budget is smaller. It gives its turn back and keeps less
     than that: nothing of it is in the way."""
@@ -393,7 +393,7 @@ def test_silence_ends_with_the_turn() -> None:
     assert desk.granted() == [two]
 
 
-@pytest.mark.promise("A victim that makes no progress...")
+@pytest.mark.promise("accounts-47")
 def test_slow_progress_is_progress() -> None:
     """Each report begins the time anew."""
     desk = MemoryDesk(park_timeout_s=10)
@@ -429,7 +429,7 @@ def test_who_never_says_what_it_has_heard_costs_no_more_with_each_budget() -> No
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-48",
     "Without turns each tenant gets some memory, first come first served; a tenant that does "
     "not fit waits",
 )
@@ -452,7 +452,7 @@ def test_without_turns_each_gets_some() -> None:
     assert desk.budget(two) >= 3500
 
 
-@pytest.mark.promise("Without turns each tenant gets some...")
+@pytest.mark.promise("accounts-48")
 def test_without_turns_who_does_not_fit_waits() -> None:
     """Until one of those that are in the way has ended."""
     desk = MemoryDesk()
@@ -473,7 +473,7 @@ def test_without_turns_who_does_not_fit_waits() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-49",
     "Memory mode, reserve and a smaller device are settings, and change while it runs",
 )
 def test_with_memory_mode_off_nobody_has_a_limit() -> None:
@@ -500,7 +500,7 @@ def test_with_memory_mode_off_a_failed_context_is_told_nothing_more() -> None:
     assert told == 0
 
 
-@pytest.mark.promise("Memory mode, reserve and a smaller...")
+@pytest.mark.promise("accounts-49")
 def test_swap_can_be_switched_on() -> None:
     """What they have they keep; nobody parks because others could believe in no limit."""
     desk = MemoryDesk(memory_mode=MemoryMode.OFF)
@@ -513,7 +513,7 @@ def test_swap_can_be_switched_on() -> None:
     assert not desk.told()
 
 
-@pytest.mark.promise("Memory mode, reserve and a smaller...")
+@pytest.mark.promise("accounts-49")
 def test_swap_can_be_switched_off() -> None:
     """Everybody may have everything again; what is parked comes back with the turn."""
     desk = MemoryDesk()
@@ -522,8 +522,8 @@ def test_swap_can_be_switched_off() -> None:
     assert desk.told() == {one: UNLIMITED_BYTES, two: UNLIMITED_BYTES}
 
 
-@pytest.mark.promise("Memory mode, reserve and a smaller...")
-@pytest.mark.promise("The status tells resident, parked and...")
+@pytest.mark.promise("accounts-49")
+@pytest.mark.promise("accounts-32")
 @pytest.mark.parametrize(
     ("settings", "reserved", "usable"),
     [
@@ -544,7 +544,7 @@ def test_what_is_usable(settings: dict[str, int], reserved: int, usable: int) ->
     assert desk.budget(one) == usable
 
 
-@pytest.mark.promise("Memory mode, reserve and a smaller...")
+@pytest.mark.promise("accounts-49")
 def test_the_reserve_of_a_large_device() -> None:
     """2 %, and at least 1 GiB."""
     desk = MemoryDesk()
@@ -557,7 +557,7 @@ def test_the_reserve_of_a_large_device() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-50",
     "Each budget says how much memory is usable and how much would have to leave; a change is "
     "told again, but seldom",
 )
@@ -571,7 +571,7 @@ def test_usable_is_what_others_cannot_keep() -> None:
     assert desk.budgets[three, "A"].usable_bytes == USABLE - 1000 - 1500
 
 
-@pytest.mark.promise("Each budget says how much memory...")
+@pytest.mark.promise("accounts-50")
 def test_what_a_process_leaves_behind_is_not_its_siblings() -> None:
     """While it lived they could count on it; until the device shows that it is free, nobody can."""
     desk = MemoryDesk()
@@ -587,7 +587,7 @@ def test_what_a_process_leaves_behind_is_not_its_siblings() -> None:
     assert desk.budgets[sibling, "A"].usable_bytes == USABLE - 4000
 
 
-@pytest.mark.promise("Each budget says how much memory...")
+@pytest.mark.promise("accounts-50")
 def test_the_hint_is_what_would_have_to_leave() -> None:
     """When all the others came back at once."""
     desk = MemoryDesk()
@@ -601,7 +601,7 @@ def test_the_hint_is_what_would_have_to_leave() -> None:
     assert desk.budgets[two, "A"].park_hint_bytes == 2000
 
 
-@pytest.mark.promise("Each budget says how much memory...")
+@pytest.mark.promise("accounts-50")
 def test_changes_that_concern_others_are_told_seldom() -> None:
     """At most once a second, and the last of them always."""
     desk = MemoryDesk()
@@ -618,7 +618,7 @@ def test_changes_that_concern_others_are_told_seldom() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-51",
     "After a restart of the scheduler each client keeps its memory, and none parks for a "
     "client that is not back yet",
 )
@@ -636,7 +636,7 @@ def test_after_a_restart_everybody_has_what_it_has() -> None:
     assert desk.budget(one) == 4500
 
 
-@pytest.mark.promise("After a restart of the scheduler...")
+@pytest.mark.promise("accounts-51")
 def test_who_comes_back_is_no_stranger() -> None:
     """What it has was on the device before a restarted scheduler knew it: nobody parks for that."""
     desk = MemoryDesk(recovering_until_s=110.0)

@@ -16,7 +16,7 @@ seconds = st.dictionaries(st.sampled_from(["quantum_s", "overdue_s"]), st.intege
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-42",
     "A setting's value comes from `set`, else from the settings file, else from the start, else it "
     "is the default; a new settings file takes back nothing that was set live, `unset` does",
 )
@@ -32,7 +32,7 @@ def test_the_strongest_place_counts(start: Any, file: Any, live: Any, later: Any
     assert layers.settings() == SchedulerSettings().replace(**{**start, **file})
 
 
-@pytest.mark.promise("A setting's value comes from `set`...")
+@pytest.mark.promise("scheduler-42")
 def test_each_value_names_its_place_and_what_it_shadows() -> None:
     """The strongest of the shadowed ones first."""
     layers = Layers(start={"quantum_s": 2.0}).with_file({"quantum_s": 3.0})
@@ -51,7 +51,7 @@ def test_each_value_names_its_place_and_what_it_shadows() -> None:
     assert explained["turns"] == {"value": "on", "from": "default", "shadowed": []}
 
 
-@pytest.mark.promise("A setting's value comes from `set`...")
+@pytest.mark.promise("scheduler-42")
 def test_one_entry_is_changed_and_taken_back() -> None:
     """The others stay. What is as it was without `set` comes from where it came before."""
     before = Layers().with_file({"limits": "ann=0.5, @staff=0.2"})

@@ -20,7 +20,7 @@ NUMBERS = [row for row in SETTINGS if isinstance(row.default, int | float)]
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-3",
     "Settings are one table with ranges, from which their page and flags come; a value "
     "outside its range is refused with a sentence",
 )
@@ -36,7 +36,7 @@ def test_a_row_says_what_a_setting_is(row: Setting) -> None:
     assert row.choices or row.unit or isinstance(row.default, str)
 
 
-@pytest.mark.promise("Settings are one table with ranges,...")
+@pytest.mark.promise("demo-3")
 @pytest.mark.parametrize("row", NUMBERS, ids=lambda row: row.name)
 def test_a_number_outside_its_range_is_refused(row: Setting) -> None:
     """The sentence names the setting and the range; the ends of the range are allowed."""

@@ -13,7 +13,7 @@ from jupyter_gpushare.core.transitions import CLIENT_TRANSITIONS, TENANT_TRANSIT
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-@pytest.mark.promise("Its transitions are a table, and...")
+@pytest.mark.promise("scheduler-15")
 def test_the_page_is_current() -> None:
     """The page is what the tables say."""
     command = [sys.executable, DOCS / "generate_states.py", "--check"]
@@ -21,7 +21,7 @@ def test_the_page_is_current() -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.promise("Its transitions are a table, and...")
+@pytest.mark.promise("scheduler-15")
 def test_the_page_has_every_arrow() -> None:
     """No transition between two states is missing from the pictures."""
     page = (DOCS / "states.md").read_text()

@@ -51,7 +51,7 @@ def test_contention_counts_tenants_and_waiters() -> None:
     assert contention(desk) == {a: (0, 1)}
 
 
-@pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.promise("hook-32")
 def test_a_tenant_without_a_device_counts_on_each() -> None:
     """A kernel that has not used CUDA may use any device next: its first call must find short
     queues of work, so the others bound theirs from its registration on."""
@@ -231,7 +231,7 @@ def test_the_snapshot_tells_the_whole_story() -> None:
     assert desk.status("a").id == TenantId("a")
 
 
-@pytest.mark.promise("scheduler", "Everything has a cause, and a journal replays it")
+@pytest.mark.promise("scheduler-43", "Everything has a cause, and a journal replays it")
 def test_every_command_has_a_cause() -> None:
     """Commands carry the cause of their event, or its name."""
     desk = Desk()

@@ -22,7 +22,7 @@ def test_a_free_device_is_granted_at_once() -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "Turns of one owner are first come, first served, for each device"
+    "scheduler-44", "Turns of one owner are first come, first served, for each device"
 )
 def test_first_come_first_served() -> None:
     """Waiting tenants are served in the order in which they asked."""
@@ -54,7 +54,7 @@ def test_who_asks_again_goes_to_the_end() -> None:
     assert desk.queue() == ["c", "a"]
 
 
-@pytest.mark.promise("scheduler", "A tenant on several devices gets all its turns or none")
+@pytest.mark.promise("scheduler-45", "A tenant on several devices gets all its turns or none")
 def test_all_devices_or_none() -> None:
     """A tenant on two devices waits until both are free, and gets them together."""
     desk = Desk()
@@ -70,7 +70,7 @@ def test_all_devices_or_none() -> None:
     assert desk.holders("A") == desk.holders("B") == ["m"]
 
 
-@pytest.mark.promise("Turns of one owner are first come, first...")
+@pytest.mark.promise("scheduler-44")
 def test_a_later_one_does_not_overtake_for_a_free_device() -> None:
     """A free device that an earlier waiter wants stays free for it: nobody starves."""
     desk = Desk()
@@ -93,7 +93,7 @@ def test_tenants_on_different_devices_do_not_meet() -> None:
     assert desk.granted() == [b]
 
 
-@pytest.mark.promise("A tenant on several devices gets...")
+@pytest.mark.promise("scheduler-45")
 def test_the_device_set_is_that_of_all_processes() -> None:
     """A process on one device waits for the devices of its siblings too."""
     desk = Desk()
@@ -116,7 +116,7 @@ def test_siblings_share_the_turn() -> None:
     assert desk.turns[first] == desk.turns[second]
 
 
-@pytest.mark.promise("Processes of one tenant share its...")
+@pytest.mark.promise("scheduler-48")
 def test_the_turn_ends_with_its_last_process() -> None:
     """The next tenant comes when all processes that were granted the turn have dropped it."""
     desk = Desk()
@@ -261,7 +261,7 @@ def test_turn_ids_are_never_used_twice() -> None:
     assert len(seen) == 20
 
 
-@pytest.mark.promise("Turns of one owner are first come, first...")
+@pytest.mark.promise("scheduler-44")
 def test_equal_turns_for_tenants_that_always_ask() -> None:
     """Tenants that always want the device get equally many turns, in a fixed round."""
     desk = Desk(TURNS_ALONE.replace(quantum_s=1))

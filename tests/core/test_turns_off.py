@@ -25,7 +25,7 @@ def test_off_grants_everybody_at_once() -> None:
     assert desk.wake_at_s is None
 
 
-@pytest.mark.promise("`turns` off lets everybody run, and...")
+@pytest.mark.promise("scheduler-51")
 def test_switching_off_grants_all_who_wait() -> None:
     """The queue empties in its order."""
     desk = Desk()
@@ -56,7 +56,7 @@ def test_switching_off_takes_recalls_back() -> None:
     assert desk.granted() == [a]
 
 
-@pytest.mark.promise("`turns` off lets everybody run, and...")
+@pytest.mark.promise("scheduler-51")
 def test_switching_on_recalls_all_but_the_first() -> None:
     """On each device the earliest holder goes on; the others give back and queue."""
     desk = Desk(OFF)
@@ -121,7 +121,7 @@ def test_the_same_settings_again_say_nothing() -> None:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-3",
     "Without turns no quantum is counted for those who wait for memory; a need in a context that "
     "fails is refused; no room is denied by a look from before it was made",
 )

@@ -134,7 +134,7 @@ def flood(crowd: Crowd, kind: str) -> list[ev.Event]:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-46",
     "A message that changes nothing for others costs the same, however many tenants there are",
 )
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_changes_nothing_costs_the_same_with_many_tenants(kind: str) -> Non
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-47",
     "What an event costs the scheduler does not grow with the tenants and devices that it does "
     "not concern",
 )
@@ -172,7 +172,7 @@ def test_a_hand_over_costs_the_same_with_many_tenants() -> None:
     assert work(MANY) <= 1.1 * work(FEW)
 
 
-@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.promise("scheduler-47")
 def test_the_last_of_a_long_queue_costs_no_more_than_that_of_a_short_one() -> None:
     """It comes and goes again; those before it are not looked at."""
 
@@ -200,7 +200,7 @@ def work_of_the_mix(tenants: int, devices: int) -> float:
     return work.total() / (mix.events.total() - before)
 
 
-@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.promise("scheduler-47")
 @pytest.mark.parametrize(
     ("few", "many"),
     [
@@ -216,7 +216,7 @@ def test_an_event_costs_the_same_with_many_tenants(
     assert work_of_the_mix(*many) <= 1.5 * work_of_the_mix(*few)
 
 
-@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.promise("scheduler-47")
 def test_the_status_is_made_of_what_has_changed() -> None:
     """With sixteen times as many tenants, of which as many have changed."""
 
@@ -231,7 +231,7 @@ def test_the_status_is_made_of_what_has_changed() -> None:
     assert work(MANY) <= 1.1 * work(FEW)
 
 
-@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.promise("scheduler-47")
 def test_memory_that_came_ahead_for_many_costs_a_report_nothing() -> None:
     """Only who needs space goes through them."""
 
@@ -265,7 +265,7 @@ def thinking_crowd(tenants: int, *, copied: int) -> Crowd:
     return crowd
 
 
-@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.promise("scheduler-47")
 @pytest.mark.parametrize("copied", [0, 64 * MIB])
 def test_copies_of_many_cost_a_look_nothing(copied: int) -> None:
     """One of them copies; then the holder needs memory, and one of them parks."""

@@ -50,12 +50,12 @@ def started_demo(folder: Path, *options: str, **extra_env: str) -> Iterator[subp
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-7",
     "`make demo` runs a real JupyterHub: three users log in, their notebooks take turns without "
     "overlap and are theirs by the hub's word, the control run overlaps, and the report says so",
 )
 @pytest.mark.promise(
-    "demo",
+    "demo-8",
     "`make demo` oversubscribes: alice and bob hold four fifths of the device each and find every "
     "byte after every hand-over, more than half of the device is parked at each, nobody is out of "
     "memory, and with memory that stays somebody is",
@@ -83,7 +83,7 @@ def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-9",
     "`make demo KEEP=1` leaves the hub up and tells address, logins and how to end it",
 )
 @pytest.mark.full
@@ -109,7 +109,7 @@ def test_a_hub_that_is_kept(tmp_path: Path) -> None:
     await_no_process_of(tmp_path)
 
 
-@pytest.mark.promise("The demo shows live who holds...")
+@pytest.mark.promise("demo-10")
 @pytest.mark.full
 def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C in its first act ends hub, proxy, scheduler, servers and kernels."""

@@ -21,7 +21,7 @@ def status(holder: str, *waiters: str) -> dict[str, Any]:
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-10",
     "The demo shows live who holds and who waits, and stops what it started",
 )
 def test_without_a_terminal_each_change_is_a_line() -> None:
@@ -34,7 +34,7 @@ def test_without_a_terminal_each_change_is_a_line() -> None:
     assert lines == ["a holds, b waits", "a idle, b holds", "a idle, b idle"]
 
 
-@pytest.mark.promise("The demo shows live who holds...")
+@pytest.mark.promise("demo-10")
 def test_on_a_terminal_a_strip_per_kernel_is_redrawn() -> None:
     """Two lines that grow in place; a headline leaves them standing."""
     out = Terminal()

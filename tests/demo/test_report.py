@@ -60,7 +60,7 @@ def stayed(*failures: str) -> Act:
 OVERLAPPING = [Work(0, 10, 0), Work(5, 15, 1)]
 
 
-@pytest.mark.promise("The demo's verdict is right about...")
+@pytest.mark.promise("demo-11")
 def test_an_overlap_is_work_of_two_kernels_at_once() -> None:
     """Work of one kernel may overlap itself; touching is no overlap; containment is one."""
     assert overlaps(OVERLAPPING) == 1
@@ -102,7 +102,7 @@ def test_a_good_run_has_no_complaints() -> None:
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-11",
     "The demo's verdict is right about overlaps, waits, failures and owners",
 )
 def test_each_thing_that_does_not_hold_is_a_sentence() -> None:
@@ -113,7 +113,7 @@ def test_each_thing_that_does_not_hold_is_a_sentence() -> None:
     assert "1 of 10 cells failed" in report(OVERLAPPING, failures=("why",)).complaints()[0]
 
 
-@pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
+@pytest.mark.promise("demo-8")
 def test_memory_that_followed_the_turn() -> None:
     """Two notebooks with four fifths each are more than the device; what was parked is told by
     hand-over, and that somebody had no memory in the control run."""
@@ -144,7 +144,7 @@ def test_a_training_between_two_cells_makes_no_hand_over_of_memory() -> None:
     assert found.memory_hand_overs == 7
 
 
-@pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
+@pytest.mark.promise("demo-8")
 def test_each_thing_about_memory_that_does_not_hold_is_a_sentence() -> None:
     """Out of memory, other bytes, too little parked, and a control run in which all went well."""
     short = make_memory_report(DEVICE_BYTES, swapped(NO_MEMORY), stayed())
@@ -177,7 +177,7 @@ def beside_training(wait_ms: int, duty: float) -> tuple[Act, Act]:
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-12",
     "In the demo a third notebook trains throughout: a short cell takes at most 0.3 s more than "
     "alone at p95, and the training has 0.9 of what the cells leave",
 )
@@ -207,7 +207,7 @@ def test_parked_bytes_are_the_sum_of_all_increases() -> None:
     assert parked.total == 8 + 3 + 4
 
 
-@pytest.mark.promise("The demo's verdict is right about...")
+@pytest.mark.promise("demo-11")
 def test_owners_must_be_those_who_logged_in() -> None:
     """Two notebooks of one owner, or of the wrong ones, are a complaint and no success."""
     users = {"a": "alice", "b": "bob"}
@@ -219,7 +219,7 @@ def test_owners_must_be_those_who_logged_in() -> None:
     assert "a is root's, b is root's" in shared.complaints()[0]
 
 
-@pytest.mark.promise("The demo's verdict is right about...")
+@pytest.mark.promise("demo-11")
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     """Both acts end up in one PNG file."""
     acts = [act(4), act(2)]

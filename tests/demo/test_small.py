@@ -45,8 +45,8 @@ def await_no_process_of(folder: Path) -> None:
     wait_until(lambda: not processes_of(folder), f"the end of all processes that have {MARK}")
 
 
-@pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
-@pytest.mark.promise("demo", "`make demo-small` shows the same without a hub")
+@pytest.mark.promise("demo-8")
+@pytest.mark.promise("demo-13", "`make demo-small` shows the same without a hub")
 @pytest.mark.full
 def test_the_demo_shows_turns(tmp_path: Path) -> None:
     """It exits 0, says that the GPU is simulated, and its report holds what the project promises;
@@ -70,7 +70,7 @@ def test_the_demo_shows_turns(tmp_path: Path) -> None:
     await_no_process_of(tmp_path)
 
 
-@pytest.mark.promise("The demo shows live who holds...")
+@pytest.mark.promise("demo-10")
 @pytest.mark.parametrize(
     "number",
     [

@@ -34,7 +34,8 @@ COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "scheduler"]
 
 
 @pytest.mark.promise(
-    "packaging", "The systemd unit starts a scheduler for all accounts and keeps what restarts need"
+    "packaging-3",
+    "The systemd unit starts a scheduler for all accounts and keeps what restarts need",
 )
 def test_the_scheduler_knows_the_flags_of_the_unit() -> None:
     """It serves all accounts, without a hub, where the directory is that systemd makes."""
@@ -64,7 +65,7 @@ def test_the_scheduler_knows_the_flags_for_a_view(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-@pytest.mark.promise("The systemd unit starts a scheduler...")
+@pytest.mark.promise("packaging-3")
 def test_what_a_restart_needs_is_kept() -> None:
     """The directory outlives the process, others may pass through it, and it always comes back."""
     service = entries("Service")
@@ -76,7 +77,7 @@ def test_what_a_restart_needs_is_kept() -> None:
     assert not closing & set(service), "these close /dev/nvidia*, or hide the kernels"
 
 
-@pytest.mark.promise("The systemd unit starts a scheduler...")
+@pytest.mark.promise("packaging-3")
 def test_systemd_understands_it(tmp_path: Path) -> None:
     """systemd's own check warns of a key that it does not know; without it a list of ours does."""
     if program := shutil.which("systemd-analyze"):

@@ -64,7 +64,7 @@ def said(
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-7",
     "Slurm's TaskProlog leads jobs with shards to the scheduler of their node, preloads nothing, "
     "and leaves other jobs alone, in every shell",
 )
@@ -74,7 +74,7 @@ def test_a_job_with_a_shard(shell: list[str], script: Path) -> None:
     assert said(shell, script, SHARD) == (lines, "")
 
 
-@pytest.mark.promise("Slurm's TaskProlog leads jobs...")
+@pytest.mark.promise("hub-7")
 @pytest.mark.parametrize(
     "env", [WHOLE, {"SLURM_STEP_GPUS": "0"}, {"SLURM_GPUS_ON_NODE": "2"}], ids=["job", "step", "n"]
 )
@@ -87,20 +87,20 @@ def test_a_job_with_whole_gpus_stays_outside(
     assert said(shell, script, {**env, "GPUSHARE_DISABLE": "0"}) == ([], "")
 
 
-@pytest.mark.promise("Slurm's TaskProlog leads jobs...")
+@pytest.mark.promise("hub-7")
 def test_a_job_without_a_gpu(shell: list[str], script: Path) -> None:
     """Nothing is said."""
     assert said(shell, script, {}) == ([], "")
 
 
-@pytest.mark.promise("Slurm's TaskProlog leads jobs...")
+@pytest.mark.promise("hub-7")
 def test_a_node_without_a_scheduler(shell: list[str], script: Path) -> None:
     """There is nothing to lead to."""
     (script.parent / "run").rmdir()
     assert said(shell, script, SHARD) == ([], "")
 
 
-@pytest.mark.promise("Slurm's TaskProlog leads jobs...")
+@pytest.mark.promise("hub-7")
 def test_a_job_that_a_job_with_whole_gpus_submits(shell: list[str], script: Path) -> None:
     """Only what Slurm's own prolog has said is taken back: a user's word is theirs, everywhere."""
     handed_on = {"GPUSHARE_DISABLE": "1", "GPUSHARE_DISABLED_BY": "slurm"}
@@ -126,7 +126,8 @@ def test_a_scheduler_of_another_account(shell: list[str], script: Path) -> None:
 
 
 @pytest.mark.promise(
-    "hub", "A job that a notebook submits does not take the notebook's place along to another node"
+    "hub-8",
+    "A job that a notebook submits does not take the notebook's place along to another node",
 )
 @pytest.mark.parametrize(
     ("preload", "line"),
@@ -148,7 +149,7 @@ def test_submitted_from_a_notebook(shell: list[str], script: Path, preload: str,
     assert lines == ["unset GPUSHARE_SOCKET", "unset GPUSHARE_TOKEN", *([line] if line else [])]
 
 
-@pytest.mark.promise("Slurm's TaskProlog leads jobs...")
+@pytest.mark.promise("hub-7")
 @pytest.mark.parametrize("options", [["-e"], ["-u"], ["-eu"]], ids="".join)
 def test_it_never_fails(shell: list[str], script: Path, options: list[str]) -> None:
     """Whatever a site starts shells with, and whatever is missing."""
@@ -167,7 +168,7 @@ def test_nobody_reads_it(shell: list[str], script: Path) -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.promise("Slurm's TaskProlog leads jobs...")
+@pytest.mark.promise("hub-7")
 def test_it_never_preloads(script: Path) -> None:
     """A preloaded library would follow jobs into containers where its path is missing."""
     for env in (SHARD, WHOLE, {}):

@@ -63,7 +63,7 @@ def relaxed_thread(gpu: Gpu, call: Callable[[], tuple[Any, ...]]) -> R:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-1",
     "Graphs that were captured replay their launches, with the driver's rules for captures",
 )
 @alone
@@ -110,7 +110,7 @@ def test_capturing_twice_and_ending_without_begin(gpu: Gpu) -> None:
     assert code(cuda.cuStreamEndCapture(stream)) is R.CUDA_ERROR_ILLEGAL_STATE
 
 
-@pytest.mark.promise("Graphs that were captured replay...")
+@pytest.mark.promise("simulated-1")
 @alone
 def test_a_refused_begin_leaves_the_capture_as_it_is(gpu: Gpu) -> None:
     """A second begin, in whatever mode, is refused; the first capture goes on, with what it had."""
@@ -151,7 +151,7 @@ def test_synchronising_the_context_invalidates_captures(gpu: Gpu) -> None:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-2",
     "A call of a thread in relaxed mode harms a capture exactly where it does on a real device",
 )
 @alone
@@ -168,7 +168,7 @@ def test_synchronising_the_context_from_a_relaxed_thread(gpu: Gpu) -> None:
             assert ended is R.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 
 
-@pytest.mark.promise("A call of a thread in...")
+@pytest.mark.promise("simulated-2")
 @alone
 def test_asking_the_legacy_stream_from_a_relaxed_thread(gpu: Gpu) -> None:
     """While only non-blocking streams capture, a thread in relaxed mode may query the legacy stream
@@ -186,7 +186,7 @@ def test_asking_the_legacy_stream_from_a_relaxed_thread(gpu: Gpu) -> None:
         ok(cuda.cuStreamEndCapture(stream))
 
 
-@pytest.mark.promise("A call of a thread in...")
+@pytest.mark.promise("simulated-2")
 @alone
 def test_freeing_from_a_relaxed_thread(gpu: Gpu) -> None:
     """A thread in relaxed mode may free memory while another captures, in whatever mode and stream,
@@ -203,7 +203,7 @@ def test_freeing_from_a_relaxed_thread(gpu: Gpu) -> None:
             ok(cuda.cuStreamEndCapture(stream))
 
 
-@pytest.mark.promise("A call of a thread in...")
+@pytest.mark.promise("simulated-2")
 @alone
 def test_mapping_during_a_capture(gpu: Gpu) -> None:
     """Chunks may be created, mapped, unmapped and released while streams capture, by the capturing
@@ -231,7 +231,7 @@ def test_launching_into_an_invalidated_capture(gpu: Gpu) -> None:
     assert code(cuda.cuStreamEndCapture(stream)) is R.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 
 
-@pytest.mark.promise("Graphs that were captured replay their...")
+@pytest.mark.promise("simulated-1")
 @alone
 def test_unsafe_calls_invalidate_a_global_capture(gpu: Gpu) -> None:
     """Allocating during a capture in global mode is unsupported and ruins it."""
@@ -306,7 +306,7 @@ def test_another_thread_may_not_end_a_capture(gpu: Gpu) -> None:
     assert with_context(gpu, lambda: code(cuda.cuStreamEndCapture(stream))) is R.CUDA_SUCCESS
 
 
-@pytest.mark.promise("Graphs that were captured replay their...")
+@pytest.mark.promise("simulated-1")
 @alone
 def test_streams_join_a_capture_by_events(gpu: Gpu) -> None:
     """A stream that waits for a captured event captures too, until it is joined again."""
@@ -364,7 +364,7 @@ def test_captures_have_ids(gpu: Gpu) -> None:
     assert ok(cuda.cuStreamGetCaptureInfo(stream))[0] == NONE
 
 
-@pytest.mark.promise("Graphs that were captured replay their...")
+@pytest.mark.promise("simulated-1")
 @alone
 def test_captured_allocations_belong_to_the_graph(gpu: Gpu) -> None:
     """Memory allocated and freed in a capture is there in every launch of the graph."""

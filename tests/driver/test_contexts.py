@@ -40,7 +40,9 @@ def test_new_threads_have_no_context(gpu: Gpu) -> None:
         assert code(in_thread(call)) is R.CUDA_ERROR_INVALID_CONTEXT
 
 
-@pytest.mark.promise("simulated", "Contexts: creation, the stack, primary contexts and their reset")
+@pytest.mark.promise(
+    "simulated-3", "Contexts: creation, the stack, primary contexts and their reset"
+)
 def test_created_context_is_current_until_destroyed(gpu: Gpu) -> None:
     """cuCtxCreate pushes the new context; destroying it brings the one below back."""
     before = int(ok(cuda.cuCtxGetCurrent()))
@@ -51,7 +53,7 @@ def test_created_context_is_current_until_destroyed(gpu: Gpu) -> None:
     assert int(ok(cuda.cuCtxGetCurrent())) == before
 
 
-@pytest.mark.promise("Contexts: creation, the stack, primary contexts...")
+@pytest.mark.promise("simulated-3")
 def test_context_stack(gpu: Gpu) -> None:
     """Push and pop nest; set replaces the top alone."""
     base = int(gpu.context)
@@ -94,7 +96,7 @@ def test_context_knows_its_flags(gpu: Gpu) -> None:
     assert flags & 0x7 == cuda.CUctx_flags.CU_CTX_SCHED_YIELD
 
 
-@pytest.mark.promise("Contexts: creation, the stack, primary contexts...")
+@pytest.mark.promise("simulated-3")
 @alone
 def test_primary_context_is_counted(gpu: Gpu) -> None:
     """The primary context is one per device, active while somebody retains it."""
@@ -117,7 +119,7 @@ def test_primary_context_comes_back(gpu: Gpu) -> None:
     assert fresh.download(pointer, 3).tolist() == [1, 2, 3]
 
 
-@pytest.mark.promise("Contexts: creation, the stack, primary contexts...")
+@pytest.mark.promise("simulated-3")
 @alone
 def test_primary_reset_frees_memory_but_not_the_count(gpu: Gpu) -> None:
     """cuDevicePrimaryCtxReset takes all memory; the context works on for those who retain it."""
@@ -129,7 +131,7 @@ def test_primary_reset_frees_memory_but_not_the_count(gpu: Gpu) -> None:
     ok(cuda.cuMemFree(ok(cuda.cuMemAlloc(MIB))))
 
 
-@pytest.mark.promise("Contexts: creation, the stack, primary...")
+@pytest.mark.promise("simulated-3")
 @alone
 def test_primary_reset_does_not_release(gpu: Gpu) -> None:
     """Retained twice, reset and retained once more, a primary context takes three releases to
@@ -170,7 +172,7 @@ def test_other_threads_see_that_their_context_is_gone(gpu: Gpu) -> None:
     assert answers == [R.CUDA_ERROR_CONTEXT_IS_DESTROYED]
 
 
-@pytest.mark.promise("Contexts: creation, the stack, primary contexts...")
+@pytest.mark.promise("simulated-3")
 def test_destroying_a_context_frees_its_memory(gpu: Gpu) -> None:
     """What was allocated in a context goes with it."""
     context = create_context(gpu)

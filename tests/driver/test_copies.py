@@ -16,7 +16,7 @@ DEVICE = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
 ARRAY = cuda.CUmemorytype.CU_MEMORYTYPE_ARRAY
 
 
-@pytest.mark.promise("simulated", "Copies of all shapes, between devices too")
+@pytest.mark.promise("simulated-4", "Copies of all shapes, between devices too")
 def test_there_and_back(gpu: Gpu) -> None:
     """What is copied to the device and within it comes back unchanged."""
     values = np.random.default_rng(4).integers(0, 2**32, MIB, dtype=np.uint32)
@@ -43,7 +43,7 @@ def test_copying_nothing(gpu: Gpu) -> None:
     ok(cuda.cuMemsetD8(pointer, 0, 0))
 
 
-@pytest.mark.promise("Errors carry the driver's own codes...")
+@pytest.mark.promise("simulated-8")
 def test_copying_past_the_end(gpu: Gpu) -> None:
     """A copy that leaves its allocation is refused, and breaks nothing."""
     pointer = gpu.allocate(1 << 25)
@@ -67,7 +67,7 @@ def test_asynchronous_copies_of_pageable_memory(gpu: Gpu) -> None:
     ok(cuda.cuStreamDestroy(stream))
 
 
-@pytest.mark.promise("Copies of all shapes, between devices...")
+@pytest.mark.promise("simulated-4")
 def test_rectangles(gpu: Gpu) -> None:
     """A two-dimensional copy moves a rectangle and leaves the rest."""
     source = np.arange(100, dtype=np.uint8).reshape(10, 10)
@@ -99,7 +99,7 @@ def test_rectangles_wider_than_their_pitch(gpu: Gpu) -> None:
     assert code(cuda.cuMemcpy2D(copy)) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Copies of all shapes, between devices...")
+@pytest.mark.promise("simulated-4")
 def test_boxes(gpu: Gpu) -> None:
     """A three-dimensional copy moves a box between layouts."""
     source = np.arange(4 * 5 * 6, dtype=np.uint8).reshape(4, 5, 6)
@@ -118,7 +118,7 @@ def test_boxes(gpu: Gpu) -> None:
     assert np.array_equal(box, expected)
 
 
-@pytest.mark.promise("Copies of all shapes, between devices...")
+@pytest.mark.promise("simulated-4")
 def test_arrays(gpu: Gpu) -> None:
     """An array tells its shape, and gives back what was copied into it."""
     descriptor = cuda.CUDA_ARRAY_DESCRIPTOR()
@@ -147,7 +147,7 @@ def array_copy(array: Any, host: Any, *, to_array: bool) -> Any:
     return copy
 
 
-@pytest.mark.promise("Copies of all shapes, between devices...")
+@pytest.mark.promise("simulated-4")
 def test_copies_between_contexts(gpu: Gpu) -> None:
     """cuMemcpyPeer copies from the memory of one context into that of another."""
     source = gpu.upload([1, 2, 3])
@@ -158,7 +158,7 @@ def test_copies_between_contexts(gpu: Gpu) -> None:
     ok(cuda.cuCtxDestroy(other))
 
 
-@pytest.mark.promise("Copies of all shapes, between devices...")
+@pytest.mark.promise("simulated-4")
 @pytest.mark.parametrize(
     ("memset", "dtype", "value"),
     [

@@ -33,9 +33,9 @@ def done(answer: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else values or None
 
 
-@pytest.mark.promise("simulated", "cuda-python works on it, unmodified")
+@pytest.mark.promise("simulated-5", "cuda-python works on it, unmodified")
 @pytest.mark.promise(
-    "simulated",
+    "simulated-6",
     "A conformance suite runs against the simulated and, where there is one, the real driver, "
     "with equal results",
 )
@@ -143,7 +143,7 @@ def test_runtime_and_driver_share_a_context() -> None:
     assert (back == 9).all()
 
 
-@pytest.mark.promise("cuda-python works on it, unmodified...")
+@pytest.mark.promise("simulated-5")
 def test_a_program_finds_the_driver_by_its_name() -> None:
     """A fresh program that knows nothing of us loads the driver under test and sees its devices."""
     found = subprocess.run(

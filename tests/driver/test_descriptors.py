@@ -27,7 +27,7 @@ def dma_buf(address: int, size: int, kind: int = 1) -> tuple[R, int]:
     return R(raw().cuMemGetHandleForAddressRange(ctypes.byref(fd), *wanted)), fd.value
 
 
-@pytest.mark.promise("simulated", "Descriptors keep memory, as the driver's do")
+@pytest.mark.promise("simulated-7", "Descriptors keep memory, as the driver's do")
 @alone
 def test_an_exported_descriptor_keeps_memory(gpu: Gpu) -> None:
     """Also where no handle is left; an import of it takes no more, and gives none back."""
@@ -62,7 +62,7 @@ def test_a_copy_of_a_descriptor_keeps_memory_too(gpu: Gpu) -> None:
     assert before - free_bytes() == 0
 
 
-@pytest.mark.promise("Descriptors keep memory, as...")
+@pytest.mark.promise("simulated-7")
 @alone
 def test_a_dma_buf_keeps_memory(gpu: Gpu) -> None:
     """It hinders neither the unmap nor the release, but the device has nothing back."""

@@ -12,7 +12,7 @@ from cuda.bindings.driver import CUresult as R
 from tests.driver.harness import Gpu, alone, code, ok, raw
 
 
-@pytest.mark.promise("Errors carry the driver's own codes...")
+@pytest.mark.promise("simulated-8")
 @alone
 def test_nothing_works_before_init() -> None:
     """Before cuInit only the version, the error names and cuGetProcAddress answer."""
@@ -118,7 +118,7 @@ def test_unknown_attribute_or_device_is_refused(gpu: Gpu) -> None:
     assert raw().cuDeviceGetAttribute(ctypes.byref(value), 1, 12345) == 101
 
 
-@pytest.mark.promise("simulated", "Errors carry the driver's own codes, names and texts")
+@pytest.mark.promise("simulated-8", "Errors carry the driver's own codes, names and texts")
 def test_error_names_and_texts(gpu: Gpu) -> None:
     """Each error has a name and a text; a number that is none has neither."""
     assert ok(cuda.cuGetErrorName(R.CUDA_ERROR_OUT_OF_MEMORY)) == b"CUDA_ERROR_OUT_OF_MEMORY"

@@ -31,7 +31,7 @@ def test_flags_of_events(gpu: Gpu) -> None:
     assert code(cuda.cuEventCreate(interprocess)) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("simulated", "Events order streams and time work")
+@pytest.mark.promise("simulated-9", "Events order streams and time work")
 @alone
 def test_event_follows_its_stream(gpu: Gpu) -> None:
     """A recorded event is done when the work before it is, and not sooner."""
@@ -45,7 +45,7 @@ def test_event_follows_its_stream(gpu: Gpu) -> None:
     ok(cuda.cuEventQuery(event))
 
 
-@pytest.mark.promise("Events order streams and time work...")
+@pytest.mark.promise("simulated-9")
 @alone
 def test_a_stream_waits_for_an_event_of_another(gpu: Gpu) -> None:
     """cuStreamWaitEvent holds back what comes after it in its stream."""
@@ -94,7 +94,7 @@ def test_destroying_an_event_that_is_waited_for(gpu: Gpu) -> None:
     ok(cuda.cuStreamSynchronize(second))
 
 
-@pytest.mark.promise("Events order streams and time work...")
+@pytest.mark.promise("simulated-9")
 def test_elapsed_time_of_a_spin(gpu: Gpu) -> None:
     """The time between two events is that of the work between them, and not more than passes on the
     host meanwhile."""

@@ -52,7 +52,7 @@ class Captured:
         ok(cuda.cuGraphDestroy(self.graph))
 
 
-@pytest.mark.promise("simulated", "Graphs own what they allocate: counted, kept and trimmed")
+@pytest.mark.promise("simulated-10", "Graphs own what they allocate: counted, kept and trimmed")
 @alone
 def test_graph_memory_is_counted_apart_from_pools(gpu: Gpu) -> None:
     """Documented: what a graph has allocated is used by graphs, and by no pool."""
@@ -68,7 +68,7 @@ def test_graph_memory_is_counted_apart_from_pools(gpu: Gpu) -> None:
     assert attribute(pool, USED) == 0
 
 
-@pytest.mark.promise("Graphs own what they allocate: counted...")
+@pytest.mark.promise("simulated-10")
 @alone
 def test_graph_memory_is_kept_until_it_is_trimmed(gpu: Gpu) -> None:
     """Documented: memory of graphs that do not run is given up by a trim, and the next launch takes
@@ -96,7 +96,7 @@ def test_what_graphs_keep_is_not_free(gpu: Gpu) -> None:
     assert before - ok(cuda.cuMemGetInfo())[0] < SIZE
 
 
-@pytest.mark.promise("Graphs own what they allocate: counted...")
+@pytest.mark.promise("simulated-10")
 @alone
 def test_memory_that_a_graph_leaves_is_freed_outside(gpu: Gpu) -> None:
     """Documented: until then it can be used by what comes after the launch, and the graph is not
@@ -163,7 +163,7 @@ def test_pool_memory_is_not_freed_in_a_capture(gpu: Gpu) -> None:
     ok(cuda.cuMemFree(pointer))
 
 
-@pytest.mark.promise("Graphs own what they allocate: counted...")
+@pytest.mark.promise("simulated-10")
 @alone
 def test_what_was_launched_is_used_until_it_is_trimmed(gpu: Gpu) -> None:
     """Measured on an H200 (driver 580.159.04), like the rest of this file from here on: memory is
@@ -184,7 +184,7 @@ def test_what_was_launched_is_used_until_it_is_trimmed(gpu: Gpu) -> None:
     assert [figure(which) for which in (USED_HIGH, RESERVED_HIGH)] == [SIZE, SIZE]
 
 
-@pytest.mark.promise("Graphs own what they allocate: counted...")
+@pytest.mark.promise("simulated-10")
 @alone
 def test_graphs_share_memory(gpu: Gpu) -> None:
     """Those of one stream, which have it one after the other."""
@@ -208,7 +208,7 @@ def test_graphs_do_not_share_what_they_leave(gpu: Gpu) -> None:
     assert figure(RESERVED_NOW) == 2 * SIZE
 
 
-@pytest.mark.promise("Graphs own what they allocate: counted...")
+@pytest.mark.promise("simulated-10")
 @alone
 def test_graph_memory_is_unknown_before_a_launch(gpu: Gpu) -> None:
     """Its address is there, and leads to nothing; afterwards it belongs to no pool."""

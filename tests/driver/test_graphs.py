@@ -39,7 +39,7 @@ def run(executable: Any, stream: Any = 0) -> None:
     ok(cuda.cuStreamSynchronize(stream))
 
 
-@pytest.mark.promise("simulated", "Graphs that were built by hand replay their launches")
+@pytest.mark.promise("simulated-11", "Graphs that were built by hand replay their launches")
 def test_nodes_run_in_the_order_of_their_edges(gpu: Gpu) -> None:
     """Memset, launch and copy nodes run one after the other as their edges say."""
     y, x = gpu.upload(np.ones(100), np.float32), gpu.upload(np.ones(100), np.float32)
@@ -62,7 +62,7 @@ def test_nodes_run_in_the_order_of_their_edges(gpu: Gpu) -> None:
     ok(cuda.cuGraphDestroy(graph))
 
 
-@pytest.mark.promise("Graphs that were built by hand...")
+@pytest.mark.promise("simulated-11")
 def test_instances_outlive_their_graph(gpu: Gpu) -> None:
     """An instance can be launched after its graph was destroyed."""
     pointer = gpu.upload(np.zeros(10))
@@ -76,7 +76,7 @@ def test_instances_outlive_their_graph(gpu: Gpu) -> None:
     ok(cuda.cuGraphExecDestroy(executable))
 
 
-@pytest.mark.promise("Graphs that were built by hand...")
+@pytest.mark.promise("simulated-11")
 def test_parameters_of_an_instance_can_be_changed(gpu: Gpu) -> None:
     """New kernel parameters hold for the launches that follow."""
     pointer = gpu.upload(np.zeros(10))
@@ -161,7 +161,7 @@ def test_host_nodes(gpu: Gpu) -> None:
     assert seen == [31, 31]
 
 
-@pytest.mark.promise("Graphs that were built by hand...")
+@pytest.mark.promise("simulated-11")
 def test_graphs_run_in_stream_order(gpu: Gpu) -> None:
     """A graph's work comes after what is in the stream before it and before what follows."""
     stream = ok(cuda.cuStreamCreate(1))

@@ -20,7 +20,7 @@ def expected_checksum(values: Any) -> int:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-12",
     "Modules with the named built-in launches compute what a real device computes",
 )
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
@@ -31,7 +31,7 @@ def test_fill(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int])
     assert gpu.download(pointer, 1001).tolist() == [0xFFFFFFFE] * 1000 + [0]
 
 
-@pytest.mark.promise("Modules with the named built-in launches...")
+@pytest.mark.promise("simulated-12")
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
 def test_axpy(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     """axpy adds a multiple, each operation rounded to single precision."""
@@ -43,8 +43,8 @@ def test_axpy(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int])
     assert np.array_equal(gpu.download(at_y, 1000, np.float32), a * x + y)
 
 
-@pytest.mark.promise("Modules with the named built-in launches...")
-@pytest.mark.promise("A conformance suite runs against the...")
+@pytest.mark.promise("simulated-12")
+@pytest.mark.promise("simulated-6")
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
 def test_matmul(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     """matmul multiplies row-major matrices and sums upwards in single precision."""
@@ -58,7 +58,7 @@ def test_matmul(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int
     assert np.array_equal(gpu.download(at_c, n * n, np.float32), expected.ravel())
 
 
-@pytest.mark.promise("Modules with the named built-in launches...")
+@pytest.mark.promise("simulated-12")
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
 def test_checksum(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     """checksum writes its sum, modulo 2 to the 64th, over whatever was there."""
@@ -74,7 +74,7 @@ def test_nothing_to_do(gpu: Gpu) -> None:
     ok(cuda.cuCtxSynchronize())
 
 
-@pytest.mark.promise("Launches of every kind: plain, with...")
+@pytest.mark.promise("simulated-13")
 def test_arguments_in_one_buffer(gpu: Gpu) -> None:
     """Arguments may come packed in a buffer instead of one by one."""
     pointer = gpu.upload(np.zeros(10))
@@ -103,7 +103,7 @@ def launch_config(grid: int = 2, block: int = 32) -> Any:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-13",
     "Launches of every kind: plain, with attributes, cooperative, host functions",
 )
 def test_launch_kernel_ex(gpu: Gpu) -> None:
@@ -120,7 +120,7 @@ def test_launch_kernel_ex(gpu: Gpu) -> None:
     assert gpu.download(pointer, 100).tolist() == [1] * 50 + [2] * 50
 
 
-@pytest.mark.promise("Launches of every kind: plain, with...")
+@pytest.mark.promise("simulated-13")
 def test_cooperative_launch(gpu: Gpu) -> None:
     """A cooperative launch runs when it fits, and is too large when it does not."""
     pointer = gpu.upload(np.zeros(100))
@@ -199,7 +199,7 @@ def test_occupancy(gpu: Gpu) -> None:
     assert ok(answer) >= 1
 
 
-@pytest.mark.promise("Modules with the named built-in launches...")
+@pytest.mark.promise("simulated-12")
 def test_modules_that_are_none(gpu: Gpu) -> None:
     """Text that is no PTX is refused as such; what is nothing known is an invalid image."""
     broken = b".version 7.0\n.target sm_75\n.address_size 64\nthis is no PTX\n\0"
@@ -207,7 +207,7 @@ def test_modules_that_are_none(gpu: Gpu) -> None:
     assert code(cuda.cuModuleLoad(b"/nonexistent/file")) is R.CUDA_ERROR_FILE_NOT_FOUND
 
 
-@pytest.mark.promise("Modules with the named built-in launches...")
+@pytest.mark.promise("simulated-12")
 def test_modules_from_files(gpu: Gpu) -> None:
     """A module loads from a file, and goes when it is unloaded."""
     module = ok(cuda.cuModuleLoad(str(BUILTINS_PTX).encode()))
@@ -215,7 +215,7 @@ def test_modules_from_files(gpu: Gpu) -> None:
     ok(cuda.cuModuleUnload(module))
 
 
-@pytest.mark.promise("Modules with the named built-in launches...")
+@pytest.mark.promise("simulated-12")
 def test_libraries(gpu: Gpu) -> None:
     """A library's kernel can be launched as it is, and leads to its function in a context."""
     image = BUILTINS_PTX.read_bytes() + b"\0"

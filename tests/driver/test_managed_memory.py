@@ -69,7 +69,9 @@ def noted(pointer: int, which: int, size: int = SIZE) -> int:
     return values[0]
 
 
-@pytest.mark.promise("simulated", "Managed memory goes where it is prefetched, and advice is kept")
+@pytest.mark.promise(
+    "simulated-14", "Managed memory goes where it is prefetched, and advice is kept"
+)
 def test_bytes_survive_each_prefetch(gpu: Gpu, pointer: int) -> None:
     """Documented: a prefetch changes where memory is, and nothing else, in stream order."""
     gpu.launch("fill", pointer, 51, SIZE // 4)
@@ -82,7 +84,7 @@ def test_bytes_survive_each_prefetch(gpu: Gpu, pointer: int) -> None:
     assert gpu.download(pointer, 1001).tolist() == [52] * 1000 + [51]
 
 
-@pytest.mark.promise("Managed memory goes where it is...")
+@pytest.mark.promise("simulated-14")
 def test_the_last_prefetch_is_remembered(gpu: Gpu, pointer: int) -> None:
     """Documented: of all pages together; none where they went to different places."""
     device = int(gpu.device)
@@ -105,7 +107,7 @@ def test_both_versions_of_a_prefetch(gpu: Gpu, pointer: int) -> None:
     assert prefetch_to(pointer, HOST, flags=1) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Managed memory goes where it is...")
+@pytest.mark.promise("simulated-14")
 def test_advice_is_kept_until_it_is_taken_back(gpu: Gpu, pointer: int) -> None:
     """Documented: each kind of its own."""
     device = int(gpu.device)
@@ -146,7 +148,7 @@ def test_attributes_have_their_width(pointer: int) -> None:
         assert asked(pointer, which, width=width)[0] is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Managed memory goes where it is...")
+@pytest.mark.promise("simulated-14")
 def test_other_memory_is_not_prefetched(gpu: Gpu) -> None:
     """Documented: the range has to be managed. The device's own memory cannot go anywhere."""
     mapper, plain = Mapper(gpu), gpu.allocate(SIZE)
@@ -171,7 +173,7 @@ def test_places_that_are_not_there(pointer: int) -> None:
     assert advise(pointer, 7, 0) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Managed memory goes where it is...")
+@pytest.mark.promise("simulated-14")
 def test_a_place_has_a_type_and_a_number(gpu: Gpu, pointer: int) -> None:
     """Measured on an H200 (driver 580.159.04): without a place the number is that of no device, and
     the host's is always the same."""
@@ -196,7 +198,7 @@ def test_a_place_has_a_type_and_a_number(gpu: Gpu, pointer: int) -> None:
     assert noted(pointer, PREFERRED_ID) == NOWHERE
 
 
-@pytest.mark.promise("Managed memory goes where it is...")
+@pytest.mark.promise("simulated-14")
 def test_what_has_left_a_device_is_kept_there(gpu: Gpu, pointer: int) -> None:
     """Measured on an H100 (driver 580): the device does not count it as free. An allocation that
     needs it gets it."""

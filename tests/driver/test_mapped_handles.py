@@ -70,7 +70,7 @@ def give_back(mapper: Mapper, *addresses: int) -> None:
         mapper.free(address)
 
 
-@pytest.mark.promise("simulated", "Handles of mapped memory, as the driver's reference has them")
+@pytest.mark.promise("simulated-15", "Handles of mapped memory, as the driver's reference has them")
 def test_either_address_keeps_a_released_chunk(gpu: Gpu, mapper: Mapper) -> None:
     """Documented: the memory is freed with its last mapping, whichever that is."""
     first, second, chunk = mapper.reserve(), mapper.reserve(), mapper.create()
@@ -109,7 +109,7 @@ def test_what_is_mapped_again_starts_without_access(mapper: Mapper) -> None:
     give_back(mapper, address)
 
 
-@pytest.mark.promise("Handles of mapped memory, as the...")
+@pytest.mark.promise("simulated-15")
 def test_a_retained_handle_outlives_its_mapping(gpu: Gpu, mapper: Mapper) -> None:
     """Documented: it is the value that was mapped, from any address of the mapping, and needs a
     release of its own; until then the bytes stay."""
@@ -141,7 +141,7 @@ def test_memory_of_other_kinds_has_no_handle(gpu: Gpu, mapper: Mapper) -> None:
     mapper.free(reserved)
 
 
-@pytest.mark.promise("Handles of mapped memory, as the...")
+@pytest.mark.promise("simulated-15")
 def test_properties_are_those_of_the_creation(gpu: Gpu) -> None:
     """Documented: a handle tells handle types and the RDMA flag as they were asked for, and what is
     created with these properties has the same ones."""
@@ -213,7 +213,7 @@ def test_handle_types_that_cannot_be(gpu: Gpu) -> None:
     assert created(raw_properties(here, unknown)) is R.CUDA_SUCCESS
 
 
-@pytest.mark.promise("Handles of mapped memory, as the...")
+@pytest.mark.promise("simulated-15")
 def test_chunks_are_mapped_whole(gpu: Gpu, mapper: Mapper) -> None:
     """Measured: neither an offset nor a part is supported, nor more than there is; flags are
     refused."""
@@ -241,7 +241,7 @@ def two_mapped(mapper: Mapper, gap: int = 0) -> int:
     return address
 
 
-@pytest.mark.promise("Handles of mapped memory, as the...")
+@pytest.mark.promise("simulated-15")
 def test_part_of_a_mapping_is_neither_unmapped_nor_granted(gpu: Gpu, mapper: Mapper) -> None:
     """Documented: a range of whole mappings is unmapped, and access is set on such a range."""
     granule, address = mapper.granule, mapper.reserve(4)
@@ -263,7 +263,7 @@ def test_part_of_a_mapping_is_neither_unmapped_nor_granted(gpu: Gpu, mapper: Map
     mapper.free(address, 4)
 
 
-@pytest.mark.promise("Handles of mapped memory, as the...")
+@pytest.mark.promise("simulated-15")
 def test_access_is_set_as_far_as_a_hole(mapper: Mapper) -> None:
     """Measured: what is mapped behind it gets none, without an error."""
     address = two_mapped(mapper, gap=1)

@@ -60,7 +60,7 @@ def mapper(gpu: Gpu) -> Mapper:
     return Mapper(gpu)
 
 
-@pytest.mark.promise("A conformance suite runs against the...")
+@pytest.mark.promise("simulated-6")
 def test_granularity_is_two_mebibytes(mapper: Mapper) -> None:
     """The smallest chunk of a device is 2 MiB."""
     assert mapper.granule == 2 << 20
@@ -90,7 +90,7 @@ def test_reserved_addresses_take_no_memory(mapper: Mapper) -> None:
     ok(cuda.cuMemAddressFree(address, size))
 
 
-@pytest.mark.promise("simulated", "Mapped memory, with strict rules for map, unmap and access")
+@pytest.mark.promise("simulated-16", "Mapped memory, with strict rules for map, unmap and access")
 def test_full_life_of_a_mapping(gpu: Gpu, mapper: Mapper) -> None:
     """Mapped memory with access works like any other, and everything can be given back."""
     address, chunk = mapper.reserve(), mapper.create()
@@ -103,7 +103,7 @@ def test_full_life_of_a_mapping(gpu: Gpu, mapper: Mapper) -> None:
     mapper.free(address)
 
 
-@pytest.mark.promise("Mapped memory, with strict rules for...")
+@pytest.mark.promise("simulated-16")
 def test_memory_is_used_from_creation_to_release(mapper: Mapper) -> None:
     """A chunk takes device memory from its creation on, mapped or not."""
     before, _ = ok(cuda.cuMemGetInfo())
@@ -137,7 +137,7 @@ def test_released_chunk_is_free_once_it_is_unmapped(mapper: Mapper) -> None:
     mapper.free(address)
 
 
-@pytest.mark.promise("simulated", "Data moves out and back under one address")
+@pytest.mark.promise("simulated-17", "Data moves out and back under one address")
 def test_data_moves_out_and_back_under_one_address(gpu: Gpu, mapper: Mapper) -> None:
     """After copy out, unmap, release, create, map and copy in, a launch finds its data again."""
     address, chunk = mapper.reserve(), mapper.create()
@@ -192,7 +192,7 @@ def test_copies_span_neighbouring_chunks(gpu: Gpu, mapper: Mapper) -> None:
     mapper.free(address, 2)
 
 
-@pytest.mark.promise("Mapped memory, with strict rules for...")
+@pytest.mark.promise("simulated-16")
 def test_mapping_over_a_mapping_is_refused(mapper: Mapper) -> None:
     """A range that is mapped cannot be mapped again before it is unmapped."""
     address, first, second = mapper.reserve(), mapper.create(), mapper.create()
@@ -228,7 +228,7 @@ def test_mappings_are_unmapped_whole(mapper: Mapper) -> None:
     mapper.free(address, 2)
 
 
-@pytest.mark.promise("Mapped memory, with strict rules for...")
+@pytest.mark.promise("simulated-16")
 def test_half_a_chunk_cannot_be_unmapped(mapper: Mapper) -> None:
     """A chunk of two granules that is mapped as one is unmapped as one."""
     size = 2 * mapper.granule
@@ -318,7 +318,7 @@ def test_unmapping_does_not_wait(gpu: Gpu) -> None:
         ok(cuda.cuStreamSynchronize(stream))
 
 
-@pytest.mark.promise("Data moves out and back under one...")
+@pytest.mark.promise("simulated-17")
 def test_captured_work_follows_its_address(gpu: Gpu, mapper: Mapper) -> None:
     """A captured memset and a captured copy within the device are right when they are replayed
     after other memory was mapped at their addresses."""
@@ -370,7 +370,7 @@ def test_copying_without_access_is_refused(gpu: Gpu) -> None:
     ok(cuda.cuCtxSynchronize())
 
 
-@pytest.mark.promise("Mapped memory, with strict rules for...")
+@pytest.mark.promise("simulated-16")
 @alone
 def test_launching_on_unmapped_memory_is_a_fault(gpu: Gpu) -> None:
     """A launch that touches what was unmapped leaves the context with a sticky error."""
@@ -386,7 +386,7 @@ def test_launching_on_unmapped_memory_is_a_fault(gpu: Gpu) -> None:
     assert code(cuda.cuMemAlloc(16)) is R.CUDA_ERROR_ILLEGAL_ADDRESS
 
 
-@pytest.mark.promise("Mapped memory, with strict rules for...")
+@pytest.mark.promise("simulated-16")
 @alone
 def test_launching_without_access_is_a_fault(gpu: Gpu) -> None:
     """A launch that touches memory without access leaves the context with a sticky error."""

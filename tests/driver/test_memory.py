@@ -14,7 +14,7 @@ from cuda.bindings.driver import CUresult as R
 from tests.driver.harness import MIB, Gpu, code, ok
 
 
-@pytest.mark.promise("simulated", "Plain and pitched memory")
+@pytest.mark.promise("simulated-18", "Plain and pitched memory")
 def test_allocations_are_apart_and_aligned(gpu: Gpu) -> None:
     """Allocations do not overlap and are aligned to 256 bytes at least."""
     pointers = sorted(gpu.allocate(1000) for _ in range(20))
@@ -32,7 +32,7 @@ def test_freeing_null_is_allowed(gpu: Gpu) -> None:
     ok(cuda.cuMemFree(0))
 
 
-@pytest.mark.promise("Plain and pitched memory...")
+@pytest.mark.promise("simulated-18")
 def test_double_free_is_refused(gpu: Gpu) -> None:
     """What was freed cannot be freed again."""
     pointer = ok(cuda.cuMemAlloc(MIB))
@@ -40,7 +40,7 @@ def test_double_free_is_refused(gpu: Gpu) -> None:
     assert code(cuda.cuMemFree(pointer)) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Errors carry the driver's own codes...")
+@pytest.mark.promise("simulated-8")
 def test_foreign_pointers_cannot_be_freed(gpu: Gpu) -> None:
     """Neither an address inside an allocation nor one of the host is an allocation."""
     pointer = gpu.allocate(MIB)
@@ -50,7 +50,7 @@ def test_foreign_pointers_cannot_be_freed(gpu: Gpu) -> None:
     assert code(cuda.cuMemFree(0xDEAD0000)) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Each device enforces its capacity in...")
+@pytest.mark.promise("simulated-35")
 def test_more_than_the_device_has(gpu: Gpu) -> None:
     """Too large an allocation is out of memory, and nothing is broken by it."""
     _, total = ok(cuda.cuMemGetInfo())
@@ -78,7 +78,7 @@ def test_address_range_of_an_interior_pointer(gpu: Gpu) -> None:
     assert code(cuda.cuMemGetAddressRange(0xDEAD0000)) is R.CUDA_ERROR_NOT_FOUND
 
 
-@pytest.mark.promise("Plain and pitched memory...")
+@pytest.mark.promise("simulated-18")
 def test_pitch_holds_a_row(gpu: Gpu) -> None:
     """The pitch is aligned and not below the width; odd element sizes are refused."""
     pointer, pitch = ok(cuda.cuMemAllocPitch(1000, 20, 4))
@@ -91,7 +91,7 @@ def test_pitch_holds_a_row(gpu: Gpu) -> None:
     assert code(cuda.cuMemAllocPitch(1000, 0, 4)) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("simulated", "Pinned, registered and managed host memory")
+@pytest.mark.promise("simulated-19", "Pinned, registered and managed host memory")
 def test_pinned_memory_is_seen_by_both_sides(gpu: Gpu) -> None:
     """A launch writes into pinned host memory through its device pointer."""
     host = ok(cuda.cuMemHostAlloc(4096, cuda.CU_MEMHOSTALLOC_DEVICEMAP))
@@ -119,7 +119,7 @@ def test_pinned_memory_knows_its_flags(gpu: Gpu) -> None:
     assert code(cuda.cuMemHostAlloc(4096, 0x100)) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Pinned, registered and managed host memory...")
+@pytest.mark.promise("simulated-19")
 def test_host_memory_is_registered_once(gpu: Gpu) -> None:
     """Registering twice, and unregistering what is not registered, have codes of their own."""
     pages = mmap.mmap(-1, 1 << 16)
@@ -136,7 +136,7 @@ def test_host_memory_is_registered_once(gpu: Gpu) -> None:
     assert code(cuda.cuMemHostUnregister(address)) is R.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
 
 
-@pytest.mark.promise("Pinned, registered and managed host memory...")
+@pytest.mark.promise("simulated-19")
 def test_managed_memory_is_one_address_for_both(gpu: Gpu) -> None:
     """The host fills managed memory, a launch reads it, the host reads what a launch wrote."""
     flags = cuda.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL

@@ -34,7 +34,7 @@ def without_context(call: Any) -> None:
     ok(in_thread(work))
 
 
-@pytest.mark.promise("simulated", "Work in a created stream needs no current context")
+@pytest.mark.promise("simulated-20", "Work in a created stream needs no current context")
 def test_launch_of_a_kernel(gpu: Gpu, stream: Any) -> None:
     """A kernel of a library belongs to no context, and is launched in the stream's."""
     image = BUILTINS_PTX.read_bytes() + b"\0"
@@ -48,7 +48,7 @@ def test_launch_of_a_kernel(gpu: Gpu, stream: Any) -> None:
     ok(cuda.cuLibraryUnload(library))
 
 
-@pytest.mark.promise("Work in a created stream needs...")
+@pytest.mark.promise("simulated-20")
 def test_launch_of_a_graph(gpu: Gpu, stream: Any) -> None:
     """A graph is launched into the stream."""
     pointer = gpu.upload([0] * 10)
@@ -63,7 +63,7 @@ def test_launch_of_a_graph(gpu: Gpu, stream: Any) -> None:
     ok(cuda.cuGraphDestroy(graph))
 
 
-@pytest.mark.promise("Work in a created stream needs...")
+@pytest.mark.promise("simulated-20")
 def test_memsets(gpu: Gpu, stream: Any) -> None:
     """Memsets of each width."""
     pointer = gpu.upload([0] * 3)
@@ -74,7 +74,7 @@ def test_memsets(gpu: Gpu, stream: Any) -> None:
     assert gpu.download(pointer, 3).tolist() == [0x11111111, 0x22222222, 0x33333333]
 
 
-@pytest.mark.promise("Work in a created stream needs...")
+@pytest.mark.promise("simulated-20")
 def test_copies(gpu: Gpu, stream: Any) -> None:
     """Copies to the device, within it and back."""
     there, back = PinnedWord(63), PinnedWord()
@@ -87,7 +87,7 @@ def test_copies(gpu: Gpu, stream: Any) -> None:
     assert back.value == 63
 
 
-@pytest.mark.promise("Work in a created stream needs...")
+@pytest.mark.promise("simulated-20")
 def test_host_functions(gpu: Gpu, stream: Any) -> None:
     """A host function is called when the stream comes to it."""
     called: list[bool] = []

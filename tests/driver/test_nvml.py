@@ -53,7 +53,7 @@ def test_versions(gpu: Gpu) -> None:
     assert pynvml.nvmlSystemGetNVMLVersion()
 
 
-@pytest.mark.promise("simulated", "The simulated NVML answers `pynvml`")
+@pytest.mark.promise("simulated-21", "The simulated NVML answers `pynvml`")
 @alone
 def test_devices_are_found_in_every_way() -> None:
     """Index, UUID and PCI bus id lead to the same device."""
@@ -81,7 +81,7 @@ def test_devices_that_are_none() -> None:
     expect(pynvml.NVML_ERROR_INVALID_ARGUMENT, "nvmlDeviceGetName", None)
 
 
-@pytest.mark.promise("The simulated NVML answers `pynvml`...")
+@pytest.mark.promise("simulated-21")
 @alone
 def test_driver_and_nvml_name_one_device(gpu: Gpu) -> None:
     """Name and UUID of a device are the same for the driver and for NVML."""
@@ -92,7 +92,7 @@ def test_driver_and_nvml_name_one_device(gpu: Gpu) -> None:
     assert pynvml.nvmlDeviceGetUUID(handle).replace("GPU-", "").replace("-", "") == uuid
 
 
-@pytest.mark.promise("The simulated NVML answers `pynvml`...")
+@pytest.mark.promise("simulated-21")
 @alone
 def test_memory_follows_allocations(gpu: Gpu) -> None:
     """Used memory grows by an allocation, and free and used make up the total."""

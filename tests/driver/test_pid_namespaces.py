@@ -97,7 +97,7 @@ def await_free(holder: subprocess.Popen[str], holds: Callable[[int], bool]) -> i
 
 
 @pytest.mark.promise(
-    "simulated", "Processes of several pid namespaces share a machine, as containers do"
+    "simulated-22", "Processes of several pid namespaces share a machine, as containers do"
 )
 def test_they_share_a_machine(
     machine: SimulatedMachine, holders: list[subprocess.Popen[str]]
@@ -113,7 +113,7 @@ def test_they_share_a_machine(
     assert min(int(used) for used in told.values()) >= 512 * MIB
 
 
-@pytest.mark.promise("Processes of several pid namespaces...")
+@pytest.mark.promise("simulated-22")
 def test_one_that_is_killed(
     machine: SimulatedMachine, holders: list[subprocess.Popen[str]]
 ) -> None:

@@ -30,7 +30,7 @@ def attribute(pool: Any, which: PoolAttribute) -> int:
     return int(ok(cuda.cuMemPoolGetAttribute(pool, which)))
 
 
-@pytest.mark.promise("simulated", "Stream-ordered memory")
+@pytest.mark.promise("simulated-23", "Stream-ordered memory")
 def test_memory_follows_the_order_of_its_stream(gpu: Gpu) -> None:
     """Memory is there for what comes after its allocation in the stream, until its free."""
     stream = ok(cuda.cuStreamCreate(1))
@@ -44,7 +44,7 @@ def test_memory_follows_the_order_of_its_stream(gpu: Gpu) -> None:
     ok(cuda.cuStreamDestroy(stream))
 
 
-@pytest.mark.promise("Stream-ordered memory...")
+@pytest.mark.promise("simulated-23")
 def test_freed_pool_memory_is_used_again_in_its_stream(gpu: Gpu) -> None:
     """An allocation after a free in the same stream gets the same memory."""
     stream = ok(cuda.cuStreamCreate(1))
@@ -79,7 +79,7 @@ def test_plain_memory_may_be_freed_in_stream_order(gpu: Gpu) -> None:
     assert code(cuda.cuMemFree(pointer)) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Stream-ordered memory...")
+@pytest.mark.promise("simulated-23")
 def test_too_much_pool_memory(gpu: Gpu) -> None:
     """Too large a stream-ordered allocation is out of memory when it is asked for."""
     _, total = ok(cuda.cuMemGetInfo())
@@ -111,7 +111,7 @@ def test_pool_counts_what_is_used(gpu: Gpu) -> None:
     ok(cuda.cuMemPoolDestroy(pool))
 
 
-@pytest.mark.promise("Stream-ordered memory...")
+@pytest.mark.promise("simulated-23")
 def test_release_threshold_keeps_memory(gpu: Gpu) -> None:
     """Below its release threshold a pool keeps freed memory until it is trimmed."""
     pool = create_pool(gpu)
@@ -139,7 +139,7 @@ def used_and_freed(gpu: Gpu) -> Any:
     return pool
 
 
-@pytest.mark.promise("Stream-ordered memory...")
+@pytest.mark.promise("simulated-23")
 @alone
 def test_a_pool_keeps_what_it_reserved(gpu: Gpu) -> None:
     """Below its threshold a pool keeps its memory after the last free, until it is trimmed."""

@@ -60,7 +60,7 @@ WAITS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.promise("simulated", "Pools reuse, keep and give up memory when the driver does")
+@pytest.mark.promise("simulated-24", "Pools reuse, keep and give up memory when the driver does")
 @pytest.mark.parametrize("wait", WAITS)
 def test_a_pool_gives_up_memory_when_somebody_waits(gpu: Gpu, wait: str) -> None:
     """Documented: above its threshold, at the next wait for a stream, an event or a context."""
@@ -163,7 +163,7 @@ def most_reserved(gpu: Gpu, reuse: int) -> int:
     return attribute(pool, RESERVED_HIGH)
 
 
-@pytest.mark.promise("Pools reuse, keep and give up...")
+@pytest.mark.promise("simulated-24")
 @alone
 def test_memory_that_was_freed_before_an_event(gpu: Gpu) -> None:
     """Documented: it may be used by a stream that waits for the event, unless the pool allows no
@@ -172,7 +172,7 @@ def test_memory_that_was_freed_before_an_event(gpu: Gpu) -> None:
     assert most_reserved(gpu, reuse=1) <= 128 * MIB
 
 
-@pytest.mark.promise("Pools reuse, keep and give up...")
+@pytest.mark.promise("simulated-24")
 @alone
 def test_a_free_that_is_queued_counts_once(gpu: Gpu) -> None:
     """Documented: what was freed is no allocation any more, whenever its stream comes to the free;
@@ -203,7 +203,7 @@ def test_memory_may_be_freed_in_another_stream(gpu: Gpu) -> None:
     assert attribute(pool, USED) == 0
 
 
-@pytest.mark.promise("Pools reuse, keep and give up...")
+@pytest.mark.promise("simulated-24")
 @alone
 def test_a_destroyed_pool_lives_with_its_memory(gpu: Gpu) -> None:
     """Documented: what was allocated from it stays until it is freed."""

@@ -20,7 +20,7 @@ FOREVER = 1 << 40
 FOLLOW_EVENTS, OPPORTUNISTIC, _ = REUSE
 
 
-@pytest.mark.promise("simulated", "Pools have their memory in segments, as the driver's do")
+@pytest.mark.promise("simulated-25", "Pools have their memory in segments, as the driver's do")
 @alone
 def test_segments_are_shared(gpu: Gpu) -> None:
     """What is used counts by the byte, what is reserved by the segment."""
@@ -33,7 +33,7 @@ def test_segments_are_shared(gpu: Gpu) -> None:
     assert figures == list(zip(used, reserved, strict=True))
 
 
-@pytest.mark.promise("Pools have their memory in segments...")
+@pytest.mark.promise("simulated-25")
 @alone
 def test_freed_memory_serves_smaller_and_larger_sizes(gpu: Gpu) -> None:
     """In the stream that has freed it, at the same address; the pool grows by what is missing."""
@@ -82,7 +82,7 @@ def test_segments_are_kept_whole(gpu: Gpu) -> None:
     assert [*left, attribute(pool, RESERVED)] == [64 * MIB, 192 * MIB, 128 * MIB]
 
 
-@pytest.mark.promise("Pools have their memory in segments...")
+@pytest.mark.promise("simulated-25")
 @alone
 def test_freed_memory_is_not_used_any_more(gpu: Gpu) -> None:
     """Neither by the pool's figures nor for questions about the address, although the stream has
@@ -141,7 +141,7 @@ def taken_elsewhere(gpu: Gpu, *, event: bool, size: int, off: Any = None) -> tup
     return again == pointer, attribute(pool, RESERVED_HIGH)
 
 
-@pytest.mark.promise("Pools have their memory in segments...")
+@pytest.mark.promise("simulated-25")
 @alone
 def test_a_part_of_what_was_freed_before_an_event(gpu: Gpu) -> None:
     """Another stream that waits for the event has it, unless the pool forbids that."""
@@ -159,7 +159,7 @@ def test_what_is_freed_and_over_may_be_taken(gpu: Gpu) -> None:
     assert apart == (False, 128 * MIB)
 
 
-@pytest.mark.promise("Pools have their memory in segments...")
+@pytest.mark.promise("simulated-25")
 @alone
 def test_other_memory_takes_what_pools_keep(gpu: Gpu) -> None:
     """Before cuMemAlloc and cuMemCreate of the same process fail, pools give up all of it."""

@@ -64,7 +64,7 @@ def imported(fd: int, data: bytes) -> tuple[Any, int]:
     return pool, int(ok(cuda.cuMemPoolImportPointer(pool, shared)))
 
 
-@pytest.mark.promise("simulated", "Pools and their memory are shared with other processes")
+@pytest.mark.promise("simulated-26", "Pools and their memory are shared with other processes")
 @alone
 def test_two_processes_have_memory_of_one_pool(gpu: Gpu) -> None:
     """Documented: a pool goes by its descriptor, an allocation of it by its data."""
@@ -93,7 +93,7 @@ def test_two_processes_have_memory_of_one_pool(gpu: Gpu) -> None:
     ok(cuda.cuMemPoolDestroy(pool))
 
 
-@pytest.mark.promise("Pools and their memory are shared...")
+@pytest.mark.promise("simulated-26")
 @alone
 def test_imported_pools_give_no_memory(gpu: Gpu) -> None:
     """Documented: nothing is allocated from them, nor are they a device's current pool."""

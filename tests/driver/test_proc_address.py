@@ -34,7 +34,7 @@ def exported(name: str) -> int | None:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-27",
     "`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name, version and per-thread-stream "
     "flag",
 )
@@ -52,7 +52,7 @@ def test_known_names_are_found(gpu: Gpu) -> None:
     assert version.value == expected.value
 
 
-@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
+@pytest.mark.promise("simulated-27")
 def test_unknown_names(gpu: Gpu) -> None:
     """For an unknown name the call succeeds: the pointer is NULL, and the status says why."""
     assert ask(b"cuNoSuchThing", 12000) == Answer(CUDA_SUCCESS, None, NOT_FOUND)
@@ -65,14 +65,14 @@ def test_names_are_base_names(gpu: Gpu) -> None:
         assert ask(name, 12000) == Answer(CUDA_SUCCESS, None, NOT_FOUND), name
 
 
-@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
+@pytest.mark.promise("simulated-27")
 def test_versions_that_are_too_old(gpu: Gpu) -> None:
     """A name that came after the version that is asked for is there, but not for that version."""
     assert ask(b"cuMemAllocAsync", 11000) == Answer(CUDA_SUCCESS, None, TOO_OLD)
     assert ask(b"cuMemAllocAsync", 11020).status == FOUND
 
 
-@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
+@pytest.mark.promise("simulated-27")
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -107,7 +107,7 @@ def test_exported_symbols_do_the_same(gpu: Gpu, name: bytes, version: int, symbo
     assert ask(name, version).address == exported(symbol)
 
 
-@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
+@pytest.mark.promise("simulated-27")
 @pytest.mark.parametrize(
     ("name", "symbol"),
     [
@@ -158,7 +158,7 @@ def test_without_status_the_pointer_tells(gpu: Gpu) -> None:
         assert (answer, address.value) == (CUDA_SUCCESS, None)
 
 
-@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
+@pytest.mark.promise("simulated-27")
 def test_first_version_of_the_call(gpu: Gpu) -> None:
     """cuGetProcAddress of CUDA 11.3 knows no status, and answers the same functions."""
     address = ctypes.c_void_p()

@@ -39,7 +39,7 @@ def in_forked_child(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.mark.promise("cuda-python works on it, unmodified...")
+@pytest.mark.promise("simulated-5")
 @alone
 def test_threads_with_streams_of_their_own(gpu: Gpu) -> None:
     """Eight threads that launch, copy and allocate at once all get their own results."""
@@ -68,7 +68,7 @@ def test_threads_with_streams_of_their_own(gpu: Gpu) -> None:
     assert failures == []
 
 
-@pytest.mark.promise("simulated", "A fork leaves parent and child as the driver would")
+@pytest.mark.promise("simulated-28", "A fork leaves parent and child as the driver would")
 @alone
 def test_children_forked_after_init_have_no_cuda(gpu: Gpu) -> None:
     """CUDA that was initialised before a fork does not work in the child, and stays so."""
@@ -81,7 +81,7 @@ def test_children_forked_after_init_have_no_cuda(gpu: Gpu) -> None:
     assert gpu.download(gpu.upload([5]), 1).tolist() == [5]
 
 
-@pytest.mark.promise("A fork leaves parent and child...")
+@pytest.mark.promise("simulated-28")
 @alone
 def test_children_forked_before_init_have_cuda() -> None:
     """A child forked before the parent opened CUDA uses the device, and so does the parent."""
@@ -94,7 +94,7 @@ def test_children_forked_before_init_have_cuda() -> None:
     assert work()
 
 
-@pytest.mark.promise("Each device enforces its capacity in...")
+@pytest.mark.promise("simulated-35")
 @alone
 def test_memory_of_other_processes_is_not_free(gpu: Gpu) -> None:
     """Free memory shrinks by what another process holds, and comes back when it has ended."""
@@ -116,7 +116,7 @@ def test_memory_of_other_processes_is_not_free(gpu: Gpu) -> None:
     assert abs(after - before) < 64 * MIB, (before, during, after)
 
 
-@pytest.mark.promise("simulated", "A killed process gives everything back, for others to use")
+@pytest.mark.promise("simulated-29", "A killed process gives everything back, for others to use")
 @alone
 def test_memory_of_killed_processes_comes_back(gpu: Gpu) -> None:
     """What a killed process held is free again, without anybody cleaning up."""

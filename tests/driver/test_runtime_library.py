@@ -132,7 +132,7 @@ def test_errors() -> None:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-30",
     "The real `libcudart.so.13` does on it what docs/simulated-gpu.md says: it fails with one "
     "clear code, each time",
 )

@@ -129,7 +129,7 @@ def exported(chunk: object) -> int:
     return int(ok(cuda.cuMemExportToShareableHandle(chunk, POSIX, 0)))
 
 
-@pytest.mark.promise("Memory that another process is given...")
+@pytest.mark.promise("backing-35")
 def test_two_processes_have_the_same_bytes(gpu: Gpu) -> None:
     """What either writes the other reads, after the descriptor is closed on both sides too."""
     sharer = Sharer(gpu)
@@ -172,7 +172,7 @@ def test_it_lives_as_long_as_anybody_has_it(gpu: Gpu) -> None:
         assert told(other, 43) == "42"
 
 
-@pytest.mark.promise("Memory that another process is given...")
+@pytest.mark.promise("backing-35")
 @alone
 def test_the_importer_outlives_the_exporter(gpu: Gpu) -> None:
     """Documented: memory is freed with its last handle and mapping, in whatever process. The death

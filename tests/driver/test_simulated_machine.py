@@ -168,7 +168,7 @@ def run(machine: SimulatedMachine, program: str, **extra: str) -> str:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-31",
     "Two processes' launches overlap when nothing stops them, and share the device's time",
 )
 def test_launches_of_two_processes_overlap_when_nothing_stops_them(sim: SimulatedMachine) -> None:
@@ -192,7 +192,7 @@ def test_launches_of_two_processes_overlap_when_nothing_stops_them(sim: Simulate
     assert {record.pid for record in spins} == {worker.pid for worker in workers}
 
 
-@pytest.mark.promise("A journal tells of every launch...")
+@pytest.mark.promise("simulated-32")
 def test_launches_one_after_the_other_do_not_overlap(sim: SimulatedMachine) -> None:
     """Two processes that take turns leave a journal without overlaps."""
     workers = [Worker(sim), Worker(sim)]
@@ -207,7 +207,7 @@ def test_launches_one_after_the_other_do_not_overlap(sim: SimulatedMachine) -> N
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-32",
     "A journal tells of every launch and copy: process, device, start and end",
 )
 def test_the_journal_tells_launches_and_copies(sim: SimulatedMachine) -> None:
@@ -220,7 +220,7 @@ def test_the_journal_tells_launches_and_copies(sim: SimulatedMachine) -> None:
         assert record.submitted_ns <= record.started_ns <= record.ended_ns
 
 
-@pytest.mark.promise("simulated", "Copies take the time of their rate")
+@pytest.mark.promise("simulated-33", "Copies take the time of their rate")
 def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
     """A megabyte at 100 MB/s takes ten milliseconds."""
     machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
@@ -231,7 +231,7 @@ def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-34",
     "A fault plan fails the Nth call of a kind, and a file lists the faults that took effect",
 )
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_fault_plans(sim: SimulatedMachine, plan: str, answers: str) -> None:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-35",
     "Each device enforces its capacity in bytes, across all processes",
 )
 def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def said(folder: Path, *lines: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.promise("simulated", "A device is charged for the managed memory that it holds")
+@pytest.mark.promise("simulated-36", "A device is charged for the managed memory that it holds")
 def test_a_device_holds_what_it_touches(tmp_path: Path) -> None:
     """It is charged from the first touch or prefetch on, until a free. What a prefetch to the host
     has left is kept, as an H100's driver keeps it, until somebody allocates."""
@@ -52,7 +52,7 @@ def test_a_device_holds_what_it_touches(tmp_path: Path) -> None:
     assert said(tmp_path / "freed", freed) == ["64", "0"]
 
 
-@pytest.mark.promise("A device is charged for the managed...")
+@pytest.mark.promise("simulated-36")
 def test_a_full_device_leaves_memory_on_the_host(tmp_path: Path) -> None:
     """Launches reach it there, and prefetches change nothing."""
     lines = [

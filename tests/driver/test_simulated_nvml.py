@@ -41,7 +41,7 @@ def ask(machine: SimulatedMachine, program: str, **extra: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.promise("Several devices, each with its own...")
+@pytest.mark.promise("simulated-48")
 def test_machines_have_the_devices_they_were_given(tmp_path: Path) -> None:
     """NVML alone, before any use of CUDA, brings the machine to life as it was configured."""
     machine = SimulatedMachine(tmp_path, devices=3, bytes_per_device=GIB)
@@ -52,7 +52,7 @@ print(*(pynvml.nvmlDeviceGetMemoryInfo(h).total for h in handles))
     assert ask(machine, program).split() == [str(GIB)] * 3
 
 
-@pytest.mark.promise("simulated", "The simulated NVML has MIG instances")
+@pytest.mark.promise("simulated-37", "The simulated NVML has MIG instances")
 def test_mig_instances(tmp_path: Path) -> None:
     """A device in MIG mode has instances with UUIDs, memory and ids of their own."""
     machine = SimulatedMachine(tmp_path, bytes_per_device=4 * GIB, mig_instances=2)
@@ -78,7 +78,7 @@ for index in range(2):
     ]
 
 
-@pytest.mark.promise("A killed process gives everything back,...")
+@pytest.mark.promise("simulated-29")
 def test_processes_and_their_memory(tmp_path: Path) -> None:
     """NVML names the process that holds memory, and forgets it once it was killed."""
     machine = SimulatedMachine(tmp_path, context_bytes=32 * MIB)
@@ -103,7 +103,7 @@ print(*(f"{process.pid} {process.usedGpuMemory}" for process in processes))
     assert ask(machine, program).split() == ["0"]
 
 
-@pytest.mark.promise("simulated", "A fault plan makes a device disappear")
+@pytest.mark.promise("simulated-38", "A fault plan makes a device disappear")
 def test_lost_devices(tmp_path: Path) -> None:
     """A device that fell off the bus is lost for NVML too; its neighbour is not."""
     machine = SimulatedMachine(tmp_path, devices=2)

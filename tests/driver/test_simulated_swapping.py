@@ -142,7 +142,7 @@ def faults(machine: SimulatedMachine) -> list[int]:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-39",
     "Unmapping what running work touches always shows, though other memory comes to the address",
 )
 def test_unmapping_under_a_copy_shows(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_unmapping_under_a_copy_shows(tmp_path: Path) -> None:
     assert faults(machine) == [2 * MIB]
 
 
-@pytest.mark.promise("Unmapping what running work touches always...")
+@pytest.mark.promise("simulated-39")
 def test_unmapping_under_a_launch_shows_though_it_is_mapped_again(tmp_path: Path) -> None:
     """Other memory comes to the same address before the launch ends: that does not excuse it."""
     machine = SimulatedMachine(tmp_path, launch_ns=900_000_000)
@@ -161,7 +161,7 @@ def test_unmapping_under_a_launch_shows_though_it_is_mapped_again(tmp_path: Path
     assert faults(machine) == [2 * MIB]
 
 
-@pytest.mark.promise("Unmapping what running work touches always...")
+@pytest.mark.promise("simulated-39")
 def test_unmapping_after_the_work_is_no_fault(sim: SimulatedMachine) -> None:
     """Who waits for the copy's event may unmap; the journal tells what came and went."""
     assert run(sim, MAPPED + UNMAP_AFTER_THE_WORK).strip() == "CUDA_SUCCESS"
@@ -170,7 +170,7 @@ def test_unmapping_after_the_work_is_no_fault(sim: SimulatedMachine) -> None:
         assert [r.amount for r in sim.journal() if r.kind.name == kind] == 4 * [2 * MIB]
 
 
-@pytest.mark.promise("simulated", "Two copy engines, one for each direction")
+@pytest.mark.promise("simulated-40", "Two copy engines, one for each direction")
 def test_one_copy_engine_for_each_direction(tmp_path: Path) -> None:
     """A copy out and a copy in, each over several mappings, run at the same time."""
     machine = SimulatedMachine(tmp_path, copy_bytes_per_s=25_000_000)
@@ -185,7 +185,7 @@ def test_one_copy_engine_for_each_direction(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-41",
     "Released memory is poisoned, and untouched memory takes none of the machine's",
 )
 def test_released_chunks_are_poisoned(sim: SimulatedMachine) -> None:
@@ -193,14 +193,14 @@ def test_released_chunks_are_poisoned(sim: SimulatedMachine) -> None:
     assert run(sim, MAPPED + POISON).strip() == "['0xdbdbdbdb']"
 
 
-@pytest.mark.promise("Every step of moving memory can...")
+@pytest.mark.promise("simulated-42")
 def test_many_segments_of_host_memory_are_registered(sim: SimulatedMachine) -> None:
     """Portable registration, segment by segment; a copy may run over two of them; none of it is
     device memory."""
     assert run(sim, MAPPED + SEGMENTS).strip() == "done"
 
 
-@pytest.mark.promise("Released memory is poisoned, and untouched...")
+@pytest.mark.promise("simulated-41")
 def test_what_nobody_touches_costs_nothing(tmp_path: Path) -> None:
     """64 GiB of a device of 64 GiB and a context are taken in a process that grows by a few MiB."""
     machine = SimulatedMachine(tmp_path, bytes_per_device=64 * GIB + 32 * MIB)
@@ -211,7 +211,7 @@ def test_what_nobody_touches_costs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-42",
     "Every step of moving memory can fail or stall, in a process of one's choice",
 )
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_every_step_can_fail(sim: SimulatedMachine, plan: str, message: str) -> 
     assert message in done.stderr
 
 
-@pytest.mark.promise("Every step of moving memory can...")
+@pytest.mark.promise("simulated-42")
 def test_a_copy_can_fail_and_stall(sim: SimulatedMachine) -> None:
     """The second copy out fails; one stalls, in the process that is named."""
     plan = "fail cuMemcpyDtoHAsync nth=2 result=999"

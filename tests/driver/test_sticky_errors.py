@@ -56,7 +56,7 @@ def break_and_check(gpu: Gpu, launch: Callable[[Any], None], expected: R) -> Non
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-43",
     "Errors are sticky where the driver's are, in their process alone",
 )
 @alone
@@ -69,7 +69,7 @@ def test_illegal_address(gpu: Gpu) -> None:
     )
 
 
-@pytest.mark.promise("Errors are sticky where the driver's...")
+@pytest.mark.promise("simulated-43")
 @alone
 def test_failed_assertion(gpu: Gpu) -> None:
     """A failed device-side assertion leaves an error that every later call answers."""
@@ -78,7 +78,7 @@ def test_failed_assertion(gpu: Gpu) -> None:
     )
 
 
-@pytest.mark.promise("Errors are sticky where the driver's...")
+@pytest.mark.promise("simulated-43")
 @alone
 def test_the_launch_itself_succeeds(gpu: Gpu) -> None:
     """A launch that will fail is accepted; the error comes with the next synchronisation."""
@@ -100,7 +100,7 @@ def test_what_needs_no_context_still_works(gpu: Gpu) -> None:
     assert ok(cuda.cuGetErrorName(R.CUDA_ERROR_ASSERT)) == b"CUDA_ERROR_ASSERT"
 
 
-@pytest.mark.promise("Errors are sticky where the driver's...")
+@pytest.mark.promise("simulated-43")
 @alone
 def test_other_processes_do_not_notice(gpu: Gpu) -> None:
     """A sticky error is the matter of its process; others use the device as before."""
@@ -121,7 +121,7 @@ def test_streams_of_the_context_fail_together(gpu: Gpu) -> None:
     assert code(cuda.cuStreamSynchronize(second)) is R.CUDA_ERROR_ASSERT
 
 
-@pytest.mark.promise("Errors are sticky where the driver's...")
+@pytest.mark.promise("simulated-43")
 @alone
 def test_a_broken_context_can_be_destroyed(gpu: Gpu) -> None:
     """A context with a sticky error can be destroyed, and takes its memory with it."""

@@ -21,7 +21,7 @@ def launch_host(stream: Any, function: Any, data: int = 0) -> int:
     return int(raw().cuLaunchHostFunc(ctypes.c_void_p(int(stream)), function, data))
 
 
-@pytest.mark.promise("simulated", "Stream memory operations")
+@pytest.mark.promise("simulated-44", "Stream memory operations")
 def test_a_stream_writes_values(gpu: Gpu) -> None:
     """Values of 32 and 64 bits are written in the order of the stream."""
     pointer = gpu.upload([0, 0, 0, 0])
@@ -30,7 +30,7 @@ def test_a_stream_writes_values(gpu: Gpu) -> None:
     assert gpu.download(pointer, 4).tolist() == [5, 0, 0, 1]
 
 
-@pytest.mark.promise("Stream memory operations...")
+@pytest.mark.promise("simulated-44")
 @alone
 def test_a_stream_waits_for_the_host(gpu: Gpu) -> None:
     """A stream that waits for a value goes on when the host has written it."""
@@ -44,7 +44,7 @@ def test_a_stream_waits_for_the_host(gpu: Gpu) -> None:
     assert other.value == 1
 
 
-@pytest.mark.promise("Stream memory operations...")
+@pytest.mark.promise("simulated-44")
 @alone
 def test_a_stream_waits_for_another(gpu: Gpu) -> None:
     """A stream that waits for a value goes on when another stream has written it."""
@@ -64,7 +64,7 @@ def test_values_are_aligned(gpu: Gpu) -> None:
     assert code(cuda.cuStreamWriteValue32(0, pointer, 0, 0x40)) is R.CUDA_ERROR_INVALID_VALUE
 
 
-@pytest.mark.promise("Launches of every kind: plain, with...")
+@pytest.mark.promise("simulated-13")
 @alone
 def test_host_functions_run_in_order(gpu: Gpu) -> None:
     """A function of the host runs once, after the work before it and before the work after it."""

@@ -19,7 +19,7 @@ NON_BLOCKING = 1
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-45",
     "Streams keep order, and run side by side where nothing orders them",
 )
 def test_work_of_a_stream_runs_in_order(gpu: Gpu) -> None:
@@ -68,7 +68,7 @@ def test_default_streams_are_not_destroyed(gpu: Gpu) -> None:
     assert code(cuda.cuStreamDestroy(0)) is R.CUDA_ERROR_INVALID_HANDLE
 
 
-@pytest.mark.promise("A conformance suite runs against the...")
+@pytest.mark.promise("simulated-6")
 @alone
 def test_query_tells_whether_work_is_done(gpu: Gpu) -> None:
     """A stream is not ready while its work runs, and ready afterwards."""
@@ -81,7 +81,7 @@ def test_query_tells_whether_work_is_done(gpu: Gpu) -> None:
     ok(cuda.cuStreamQuery(stream))
 
 
-@pytest.mark.promise("Streams keep order, and run side...")
+@pytest.mark.promise("simulated-45")
 @alone
 def test_streams_run_side_by_side(gpu: Gpu) -> None:
     """Work in one non-blocking stream does not wait for work in another."""
@@ -95,7 +95,7 @@ def test_streams_run_side_by_side(gpu: Gpu) -> None:
     ok(cuda.cuStreamSynchronize(first))
 
 
-@pytest.mark.promise("Streams keep order, and run side...")
+@pytest.mark.promise("simulated-45")
 @alone
 def test_a_launch_can_release_another(gpu: Gpu) -> None:
     """A launch that polls a flag ends when a launch in another stream sets it."""
@@ -107,7 +107,7 @@ def test_a_launch_can_release_another(gpu: Gpu) -> None:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-46",
     "The legacy, blocking, non-blocking and per-thread streams wait for each other as the "
     "driver's do",
 )
@@ -125,7 +125,7 @@ def test_legacy_stream_waits_for_blocking_streams(gpu: Gpu) -> None:
     ok(cuda.cuStreamQuery(stream))
 
 
-@pytest.mark.promise("The legacy, blocking, non-blocking and per-thread...")
+@pytest.mark.promise("simulated-46")
 @alone
 def test_blocking_streams_wait_for_the_legacy_stream(gpu: Gpu) -> None:
     """Work in a blocking stream waits for earlier work in the legacy default stream."""
@@ -139,7 +139,7 @@ def test_blocking_streams_wait_for_the_legacy_stream(gpu: Gpu) -> None:
     ok(cuda.cuStreamQuery(LEGACY))
 
 
-@pytest.mark.promise("The legacy, blocking, non-blocking and per-thread...")
+@pytest.mark.promise("simulated-46")
 @alone
 def test_legacy_stream_does_not_wait_for_non_blocking_streams(gpu: Gpu) -> None:
     """Non-blocking streams and the legacy default stream do not wait for each other."""
@@ -152,7 +152,7 @@ def test_legacy_stream_does_not_wait_for_non_blocking_streams(gpu: Gpu) -> None:
     ok(cuda.cuStreamSynchronize(stream))
 
 
-@pytest.mark.promise("The legacy, blocking, non-blocking and per-thread...")
+@pytest.mark.promise("simulated-46")
 @alone
 def test_per_thread_stream_is_a_blocking_stream(gpu: Gpu) -> None:
     """The legacy stream waits for per-thread default streams."""
@@ -166,7 +166,7 @@ def test_per_thread_stream_is_a_blocking_stream(gpu: Gpu) -> None:
     assert other.value == 1
 
 
-@pytest.mark.promise("The legacy, blocking, non-blocking and per-thread...")
+@pytest.mark.promise("simulated-46")
 @alone
 def test_each_thread_has_its_own_per_thread_stream(gpu: Gpu) -> None:
     """Work in one thread's default stream does not hold up another thread's."""

@@ -113,7 +113,7 @@ def pair(gpu: Gpu) -> Iterator[Pair]:
     opened.clean_up()
 
 
-@pytest.mark.promise("Copies of all shapes, between devices...")
+@pytest.mark.promise("simulated-4")
 @pytest.mark.parametrize("current", [0, 1])
 @pytest.mark.parametrize("call", [*PLAIN_CALLS, *PEER_CALLS])
 def test_every_call_copies_plain_memory(pair: Pair, call: str, current: int) -> None:
@@ -134,7 +134,7 @@ KINDS: dict[str, Callable[[Pair, int], int]] = {
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-47",
     "Mapped, shared and stream-ordered memory to which a device has no access is copied there by "
     "the calls alone that name both contexts",
 )
@@ -152,7 +152,7 @@ def test_plain_calls_need_access(pair: Pair, kind: str, call: str, current: int)
     assert (pair.values(0, source), pair.values(1, to)) == ({72}, {1})
 
 
-@pytest.mark.promise("Mapped, shared and stream-ordered memory to which...")
+@pytest.mark.promise("simulated-47")
 @pytest.mark.parametrize("current", [0, 1])
 @pytest.mark.parametrize("call", PEER_CALLS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,7 +166,7 @@ def test_peer_calls_need_no_access(pair: Pair, kind: str, call: str, current: in
     assert (pair.values(0, source), pair.values(1, to)) == ({73}, {73})
 
 
-@pytest.mark.promise("Mapped, shared and stream-ordered memory to which...")
+@pytest.mark.promise("simulated-47")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_host_and_another_device(pair: Pair, kind: str) -> None:
     """In the context of another device, copies from and to the host need access just the same;

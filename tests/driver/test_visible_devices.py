@@ -47,7 +47,7 @@ def named(uuid: str) -> str:
 
 
 @pytest.mark.promise(
-    "simulated",
+    "simulated-48",
     "Several devices, each with its own UUID, memory and place in the order of "
     "`CUDA_VISIBLE_DEVICES`",
 )
@@ -70,7 +70,7 @@ def test_the_list_ends_at_its_first_mistake(gpu: Gpu) -> None:
     assert devices_seen("0,99,0") == (R.CUDA_SUCCESS, [first])
 
 
-@pytest.mark.promise("Several devices, each with its own...")
+@pytest.mark.promise("simulated-48")
 def test_order_of_devices(gpu: Gpu) -> None:
     """Ordinals follow the order of the list."""
     uuids = all_uuids()
@@ -80,8 +80,8 @@ def test_order_of_devices(gpu: Gpu) -> None:
     assert devices_seen("1") == (R.CUDA_SUCCESS, [uuids[1]])
 
 
-@pytest.mark.promise("Several devices, each with its own...")
-@pytest.mark.promise("Copies of all shapes, between devices...")
+@pytest.mark.promise("simulated-48")
+@pytest.mark.promise("simulated-4")
 def test_devices_have_memory_of_their_own(gpu: Gpu) -> None:
     """An allocation on one device takes nothing from another, and copies go between them."""
     if len(all_uuids()) < 2:

@@ -51,7 +51,7 @@ assert sibling.stdout.readline() == "ready\\n"
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-2",
     "A drain that stalls on a gated sibling process reopens the gate for the whole tenant, and is "
     "counted",
 )

@@ -127,7 +127,7 @@ def inside_unchanged(kernel: Kernel) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-4",
     "`status --json`, the panel, `%gpushare`, CUDA, NVML in the process and NVML alone tell the "
     "same of a kernel's memory",
 )
@@ -152,7 +152,7 @@ def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
         assert by_status(gpu, "alice.ipynb") == told, "asking has moved memory"
 
 
-@pytest.mark.promise("`status --json`, the panel, `%gpushare`, CUDA...")
+@pytest.mark.promise("together-4")
 @pytest.mark.full
 def test_without_a_limit_they_agree_too(tmp_path: Path) -> None:
     """What others have and can give up is free, to CUDA, to NVML and to nvidia-smi."""
@@ -169,7 +169,9 @@ def test_without_a_limit_they_agree_too(tmp_path: Path) -> None:
             assert by_nvml == by_smi == (free, DEVICE, DEVICE - free)
 
 
-@pytest.mark.promise("together", "A real kernel and its children have the settings for frameworks")
+@pytest.mark.promise(
+    "together-5", "A real kernel and its children have the settings for frameworks"
+)
 def test_kernels_are_told_how_frameworks_should_take_memory(tmp_path: Path) -> None:
     """In a real kernel, and in what it starts, frameworks find the settings under which they grab
     nothing that they do not use; what the user has set is as it was."""

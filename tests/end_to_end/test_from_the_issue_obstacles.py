@@ -68,7 +68,7 @@ def foreign_mib(shared: Room) -> int:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-6",
     "Pools that others may have, exported, read-mostly managed and graph-owned memory and arrays "
     "are passed through, stay, are counted and shown",
 )
@@ -99,7 +99,7 @@ def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: st
 
 
 @pytest.mark.promise(
-    "together",
+    "together-7",
     "A waiting user and the owner of fixed memory in the way both read so, in the status, the "
     "panel, `%gpushare` and at the command line",
 )
@@ -124,7 +124,7 @@ def test_fixed_memory_in_the_way_is_told_and_waited_for(tmp_path: Path) -> None:
         assert bob.holds("b", 2)
 
 
-@pytest.mark.promise("together", "A device that strangers fill while memory is parked")
+@pytest.mark.promise("together-8", "A device that strangers fill while memory is parked")
 def test_a_device_that_strangers_fill_while_memory_is_parked(tmp_path: Path) -> None:
     """Who is parked and whose place a program without the hook has taken waits, is told what is in
     the way, can be interrupted, and has every byte when the stranger has gone."""

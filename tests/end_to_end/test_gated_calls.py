@@ -27,13 +27,13 @@ def scheduler(tmp_path: Path) -> Iterator[FakeScheduler]:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-3",
     "Launches (`cuLaunchKernel`, `Ex`, cooperative, `cuGraphLaunch`, `cuGraphUpload`, host "
     "functions) wait for the turn",
 )
-@pytest.mark.promise("hook", "Copies (1D, 2D, 3D, peer, batch) wait for the turn")
-@pytest.mark.promise("hook", "Memsets, prefetches and stream memory operations wait for the turn")
-@pytest.mark.promise("hook", "Allocations of each kind wait for the turn")
+@pytest.mark.promise("hook-4", "Copies (1D, 2D, 3D, peer, batch) wait for the turn")
+@pytest.mark.promise("hook-5", "Memsets, prefetches and stream memory operations wait for the turn")
+@pytest.mark.promise("hook-6", "Allocations of each kind wait for the turn")
 def test_every_kind_of_gated_call_waits_for_the_turn(
     scheduler: FakeScheduler, sim: SimulatedMachine, tmp_path: Path
 ) -> None:

@@ -127,7 +127,7 @@ def answers(tenant: MemoryTenant) -> None:
     tenant.heard("end")
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 def test_two_notebooks_share_a_host_with_little_more_than_what_is_parked(tmp_path: Path) -> None:
     """(800 MiB less what is usable) and two segments are enough, hand-over after hand-over, and no
     more is ever taken."""
@@ -143,7 +143,7 @@ def test_two_notebooks_share_a_host_with_little_more_than_what_is_parked(tmp_pat
         assert shared.group.taken()[1] <= needed
 
 
-@pytest.mark.promise("A hand-over that the host has space for...")
+@pytest.mark.promise("accounts-24")
 def test_with_less_nothing_moves_and_who_waits_reads_why(tmp_path: Path) -> None:
     """Not a byte, until the host has room; then all of it is right."""
     with host(tmp_path) as shared:
@@ -164,7 +164,7 @@ def test_with_less_nothing_moves_and_who_waits_reads_why(tmp_path: Path) -> None
         three.verify()
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 def test_a_recall_in_the_middle_of_an_exchange_loses_nothing(tmp_path: Path) -> None:
     """The turn is taken away again and again while memory goes both ways: what has given its host
     memory up stays where it is, and can leave again as the other's comes back."""
@@ -181,7 +181,7 @@ def test_a_recall_in_the_middle_of_an_exchange_loses_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.full
-@pytest.mark.promise("A host that runs out of memory in the middle of an exchange...")
+@pytest.mark.promise("bad-memory-30")
 def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> None:
     """The third piece is on its way to the host when others take all that it has left. Who waits
     reads why, and goes on when there is room again, and so does the other one."""
@@ -210,7 +210,7 @@ def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> No
         one.verify()
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 @pytest.mark.parametrize(
     ("victim", "gone"),
     [
@@ -236,7 +236,7 @@ def test_a_process_killed_in_the_middle_of_an_exchange(
 
 
 @pytest.mark.full
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 def test_three_notebooks_share_a_host_with_little_more_than_what_is_parked(tmp_path: Path) -> None:
     """Each of them has its turn again and again, whoever is parked then."""
     with host(tmp_path) as shared:
@@ -274,7 +274,7 @@ class Together(Director):
         """It lives on."""
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 @pytest.mark.full
 @pytest.mark.parametrize(("seed", "with_faults"), [(5, False), (6, True)])
 def test_random_hand_overs_under_one_limit_lose_no_byte(

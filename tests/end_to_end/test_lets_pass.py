@@ -19,7 +19,7 @@ SLOW = {"GPUSHARE_SIM_FAULTS": "stall cuMemcpyHtoDAsync ms=300 times=0 until=ser
 
 
 @pytest.mark.full
-@pytest.mark.promise("A turn whose memory still comes back ends, once...")
+@pytest.mark.promise("accounts-10")
 def test_a_short_cell_does_not_wait_for_a_long_restore(tmp_path: Path) -> None:
     """It has its answer while the other one's memory comes back, ahead of its next turn."""
     machine = SimulatedMachine(

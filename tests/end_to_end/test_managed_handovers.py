@@ -51,7 +51,7 @@ def figures(scheduler: SchedulerUnderTest, tenant: MemoryTenant) -> tuple[int, i
 
 
 @pytest.mark.promise(
-    "together",
+    "together-9",
     "Programs with managed memory that together hold more than the device hand it over with every "
     "byte, all that has to leave is seen to leave, and nothing of it is taken for others'",
 )
@@ -77,7 +77,7 @@ def test_two_programs_hand_the_device_over(tmp_path: Path, other: str) -> None:
     assert faults(machine) == []
 
 
-@pytest.mark.promise("Programs with managed memory that together hold more...")
+@pytest.mark.promise("together-9")
 def test_one_that_is_killed_while_its_memory_is_parked(tmp_path: Path) -> None:
     """What the driver has kept of it is free, and the other one goes on."""
     machine = machine_in(tmp_path)
@@ -97,7 +97,7 @@ def test_one_that_is_killed_while_its_memory_is_parked(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-10",
     "A managed allocation of more than the notebook may have is out of memory",
 )
 def test_managed_memory_is_not_oversubscribed(tmp_path: Path) -> None:

@@ -39,15 +39,15 @@ def shared(sim: SimulatedMachine, tmp_path: Path) -> Iterator[SharedGpu]:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-7",
     "A cap holds, for all processes of a tenant and all threads of a process",
 )
 @pytest.mark.promise(
-    "hook",
+    "hook-8",
     "`cuMemGetInfo` and `cuDeviceTotalMem` answer for the tenant, from the first question on",
 )
 @pytest.mark.promise(
-    "hook",
+    "hook-9",
     "NVML memory queries answer for the tenant, also in a process that uses NVML alone, as "
     "`nvidia-smi` does",
 )
@@ -72,8 +72,8 @@ def test_a_capped_tenant_sees_and_gets_its_own(shared: SharedGpu) -> None:
     other.run(f"more = gpu.allocate({512 * MIB // 4})").ok()
 
 
-@pytest.mark.promise("A cap holds, for all processes...")
-@pytest.mark.promise("`cuMemGetInfo` and `cuDeviceTotalMem` answer for the...")
+@pytest.mark.promise("hook-7")
+@pytest.mark.promise("hook-8")
 def test_a_cap_holds_for_all_processes_of_a_tenant(shared: SharedGpu) -> None:
     """What the kernel has, its children cannot have too; and a child that asks how much there is
     at once, before anybody can have told it of the cap, gets the right answer."""

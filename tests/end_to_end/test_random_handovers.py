@@ -103,7 +103,7 @@ def assert_happened(director: Director, wanted: Set[str]) -> None:
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-28",
     "1,000 random hand-overs among 6 tenants with memory of every kind (plain, rows, mapped, "
     "stream-ordered, of graphs, managed, arrays, shared and given to others), restore ahead, "
     "allocation failures, stalls, kills, interrupts and limits on host memory, each of which is "
@@ -119,7 +119,7 @@ def test_random_hand_overs_lose_no_byte(tmp_path: Path, seed: int) -> None:
     assert_happened(director, MUCH)
 
 
-@pytest.mark.promise("1,000 random hand-overs among 6 tenants...")
+@pytest.mark.promise("bad-memory-28")
 @pytest.mark.full
 @pytest.mark.long
 @pytest.mark.seeded
@@ -131,7 +131,7 @@ def test_a_thousand_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
     assert_happened(director, EVERYTHING)
 
 
-@pytest.mark.promise("1,000 random hand-overs among 6 tenants...")
+@pytest.mark.promise("bad-memory-28")
 @pytest.mark.full
 @pytest.mark.seeded
 @pytest.mark.timeout(3600)

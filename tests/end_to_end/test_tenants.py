@@ -54,10 +54,10 @@ def overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) ->
     return one[1] == other[1] and one[2] < other[3] and other[2] < one[3]
 
 
-@pytest.mark.promise("scheduler", "Processes of one tenant share its turn")
-@pytest.mark.promise("A recall drains before the next...")
+@pytest.mark.promise("scheduler-48", "Processes of one tenant share its turn")
+@pytest.mark.promise("scheduler-49")
 @pytest.mark.promise(
-    "cli",
+    "cli-33",
     "`jupyter gpushare run` works for programs that start several processes, as torchrun does",
 )
 def test_workers_of_a_launcher_share_a_turn(shared: SharedGpu, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def on_both(milliseconds, count):
 """
 
 
-@pytest.mark.promise("simulated", "Work on two devices runs side by side")
-@pytest.mark.promise("hook", "Several contexts and devices in one process are served")
-@pytest.mark.promise("A tenant on several devices gets...")
+@pytest.mark.promise("simulated-49", "Work on two devices runs side by side")
+@pytest.mark.promise("hook-10", "Several contexts and devices in one process are served")
+@pytest.mark.promise("scheduler-45")
 def test_a_tenant_on_two_devices_has_both_or_none(two_devices: SharedGpu) -> None:
     """A kernel on both devices waits while another one has either of them, a kernel on the one
     device never keeps the other one's user waiting, and no two are on a device at once."""

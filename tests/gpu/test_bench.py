@@ -36,7 +36,7 @@ def report_of(name: str, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-1",
     "On a real GPU with 16 GiB each way, a hand-over has at least 0.90 of the plain copy's rate "
     "both ways, park and restore 0.97 of it one way, and a first park 12 GB/s with 16 cores",
 )
@@ -52,7 +52,7 @@ def test_swapping_is_as_fast_as_the_bus(tmp_path: Path) -> None:
         assert report["first_park_gbps"] >= 12
 
 
-@pytest.mark.promise("2 MiB are allocated and freed...")
+@pytest.mark.promise("speed-11")
 def test_allocating_costs_little(tmp_path: Path) -> None:
     """2 MiB cost at most twice the driver's own, small allocations a tenth more device memory."""
     report = report_of("alloc", f"--output={tmp_path}")

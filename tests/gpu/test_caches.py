@@ -21,7 +21,7 @@ assert RIVAL_MIB << 20 == 6 * GIB  # beside it, 4.5 GiB do not fit, and 0.5 GiB 
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-2",
     "Beside a tenant with which not everything fits, PyTorch and CuPy give their caches back at "
     "the end of a cell: what they kept unused is not parked, and the results are bit-identical",
 )

@@ -34,12 +34,12 @@ NAMES = [w + ("-per_thread" if extra else "") for _, w, extra in CASES]
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-3",
     "PyTorch (eager, CUDA graphs, per-thread streams, a forked DataLoader, children): results "
     "equal to an unshared run",
 )
 @pytest.mark.promise(
-    "gpu",
+    "gpu-4",
     "CuPy, JAX, Triton and Numba, with per-thread streams too: results equal to an unshared run",
 )
 @pytest.mark.parametrize(("module", "workload", "extra"), CASES, ids=NAMES)
@@ -61,7 +61,7 @@ def test_results_equal_an_unshared_run(
     assert served["turns"] >= 2, "the workload never had to share"
 
 
-@pytest.mark.promise("gpu", "NCCL with two processes of one tenant")
+@pytest.mark.promise("gpu-5", "NCCL with two processes of one tenant")
 @pytest.mark.skipif(DEVICES < 2, reason="needs two GPUs")
 def test_nccl_in_one_tenant(tmp_path: Path) -> None:
     """Two processes that reduce over NCCL belong to one tenant and get both devices or none."""

@@ -71,7 +71,7 @@ class Shares:
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-6",
     "More than nine tenths of what PyTorch (expandable segments and cudaMallocAsync, too), JAX, "
     "CuPy (its async pool and managed memory, too) and RMM hold is seen to leave the device, and "
     "their results are bit-identical",

@@ -48,7 +48,7 @@ def all_at_once(environment: Callable[[str], dict[str, str]]) -> dict[str, dict[
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-7",
     "Nine programs with all kinds of memory, which together hold twice what the device has, all "
     "end, with the results that they have without each other",
 )

@@ -96,7 +96,7 @@ def users(directory: Path, wait_s: float) -> Iterator[Users]:
         yield Users(scheduler, ann, ben, cid)
 
 
-@pytest.mark.promise("gpu", "A call waits, without the turn, for memory that cannot be moved")
+@pytest.mark.promise("gpu-8", "A call waits, without the turn, for memory that cannot be moved")
 def test_a_call_waits_for_memory_that_cannot_be_moved(tmp_path: Path) -> None:
     """Others have their turns meanwhile, and it goes on when that memory is freed."""
     with users(tmp_path / "run", wait_s=600.0) as found:
@@ -109,7 +109,7 @@ def test_a_call_waits_for_memory_that_cannot_be_moved(tmp_path: Path) -> None:
         assert found.finish() == [{"intact": True}] * 3
 
 
-@pytest.mark.promise("gpu", "A call that has waited in vain is out of memory, and loses nothing")
+@pytest.mark.promise("gpu-9", "A call that has waited in vain is out of memory, and loses nothing")
 def test_a_call_that_has_waited_in_vain(tmp_path: Path) -> None:
     """PyTorch raises its own error, its next try is refused at once, and a later one succeeds."""
     with users(tmp_path / "run", wait_s=3.0) as found:

@@ -83,7 +83,7 @@ def train_beside_cells(training: Program, notebook: Program, cells: int) -> dict
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-10",
     "Beside another user's training a short cell of 0.2 s takes at most 51 ms more at p95, and the "
     "training keeps 0.97 of the time that the cells leave",
 )
@@ -120,7 +120,7 @@ def test_short_cells_beside_a_training_that_fits(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-11",
     "Where a short cell and another user's training do not fit beside each other, the cell waits "
     "`swap_wait_max_s` at most, and both find every byte",
 )
@@ -160,7 +160,7 @@ def test_short_cells_beside_a_training_that_does_not_fit(tmp_path: Path) -> None
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-12",
     "Two users' loops that are bound by their launches take at most 1.04 of what they take bare, "
     "one after the other",
 )

@@ -13,7 +13,7 @@ from tests.gpu.test_swapping import BALLAST_MIB, QUANTUM_S, run_parked
 from tests.support.sim import GIB
 
 
-@pytest.mark.promise("Memory that another process is given...")
+@pytest.mark.promise("backing-35")
 def test_tensors_that_are_given_to_a_child(tmp_path: Path) -> None:
     """torch.multiprocessing: a child sums and changes tensors that it was given, its parent those
     that come back, under a rival for the memory: bit for bit as without the hook, and the memory

@@ -117,7 +117,7 @@ def run_parked(
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-13",
     "PyTorch (eager and graphs), CuPy, JAX, Triton and Numba, parked and restored between steps: "
     "results bit-identical",
 )
@@ -145,7 +145,7 @@ def test_results_are_bit_identical_with_parks_between_steps(
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-14",
     "Two processes oversubscribe the device, more than half of what each holds is parked in turn, "
     "every byte verified",
 )
@@ -176,7 +176,7 @@ def test_two_processes_oversubscribe_the_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-15",
     "A training loop parked every 2 s: bit-identical, and at least 0.97 of its throughput in its "
     "turns",
 )

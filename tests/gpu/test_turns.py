@@ -58,7 +58,7 @@ def record(name: str, **figures: object) -> None:
             file.write(line + "\n")
 
 
-@pytest.mark.promise("gpu", "Alternating cells each have the device alone")
+@pytest.mark.promise("gpu-16", "Alternating cells each have the device alone")
 def test_alternating_cells_take_their_own_time(tmp_path: Path) -> None:
     """Cells of two notebooks that never overlap in time take what they take alone."""
     with (
@@ -78,7 +78,7 @@ def test_alternating_cells_take_their_own_time(tmp_path: Path) -> None:
     assert min(responses_s) <= alone_s + 0.02
 
 
-@pytest.mark.promise("gpu", "A short cell beside a training loop waits at most one quantum")
+@pytest.mark.promise("gpu-17", "A short cell beside a training loop waits at most one quantum")
 def test_short_cell_beside_a_training_loop(tmp_path: Path) -> None:
     """A short cell's response is at most its own work, one quantum and 50 ms."""
     with (
@@ -99,7 +99,7 @@ def test_short_cell_beside_a_training_loop(tmp_path: Path) -> None:
     assert worst_s <= report["alone_s"] + QUANTUM_S + 0.05
 
 
-@pytest.mark.promise("gpu", "A recall drains within 50 ms at p99, the first one included")
+@pytest.mark.promise("gpu-18", "A recall drains within 50 ms at p99, the first one included")
 def test_recall_drains_in_time(tmp_path: Path) -> None:
     """A loop that queues 2 ms launches beside another notebook has drained within 50 ms of a recall
     at p99, and the first time too. What a loop queued before there was another one takes longer."""

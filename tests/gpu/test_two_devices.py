@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(DEVICES < 2, reason="needs two GPUs")
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-19",
     "Two devices, parked and restored on the first: copies between them, and kernels that read a "
     "peer's memory, give what they give alone",
 )
@@ -37,7 +37,7 @@ def test_tensors_that_walk_between_devices(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "gpu",
+    "gpu-20",
     "NCCL with two processes of one tenant whose other memory is parked, with buffers that it "
     "maps itself and with plain ones: results as alone",
 )

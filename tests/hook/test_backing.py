@@ -25,7 +25,7 @@ def backed(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-20",
     "Plain allocations can be moved, in chunks of at most 64 MiB, and not a byte changes",
 )
 def test_allocations_can_be_moved(backed: Session) -> None:
@@ -34,7 +34,7 @@ def test_allocations_can_be_moved(backed: Session) -> None:
     assert backed.memory() == [(4, 0), (24, 0), (20, 0), (0, 0)]
 
 
-@pytest.mark.promise("Plain allocations can be moved, in...")
+@pytest.mark.promise("backing-20")
 def test_chunks_are_as_large_as_can_be(backed: Session) -> None:
     """An allocation is parked in chunks of 64 MiB and one for the rest; all of it comes back."""
     lines = ["for size in (6, 20, 32, 34, 62, 64, 100, 290):", "    a = alloc(size * MIB)"]
@@ -51,7 +51,7 @@ def test_chunks_are_as_large_as_can_be(backed: Session) -> None:
     ]
 
 
-@pytest.mark.promise("Plain allocations can be moved, in...")
+@pytest.mark.promise("backing-20")
 def test_no_byte_changes(backed: Session) -> None:
     """Large and small allocations hold after a park and a restore what they held before, at the
     addresses that they had."""
@@ -66,7 +66,7 @@ def test_no_byte_changes(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-21",
     "10,000 allocations of 4 KiB take at most 41.8 MiB; small ones share blocks, without a claim "
     "for each",
 )
@@ -83,7 +83,7 @@ def test_small_allocations_share_blocks(backed: Session, sim: SimulatedMachine) 
     assert backed.run(*lines) == ["True True", "True", "{0} 2"]
 
 
-@pytest.mark.promise("10,000 allocations of 4 KiB take...")
+@pytest.mark.promise("backing-21")
 def test_room_in_a_block_needs_no_claim(backed: Session) -> None:
     """Only the first of many small allocations asks for room and passes the gate."""
     backed.run("a = [alloc(1000) for _ in range(50)]", "b = alloc(2 * MIB)")
@@ -91,7 +91,7 @@ def test_room_in_a_block_needs_no_claim(backed: Session) -> None:
     assert backed.told("gate") == ["gate cuMemAlloc_v2 claim legacy (nil)"] * 2
 
 
-@pytest.mark.promise("backing", "Alignment and pitch are kept")
+@pytest.mark.promise("backing-22", "Alignment and pitch are kept")
 def test_addresses_are_aligned(backed: Session) -> None:
     """Small allocations to 512 bytes, large ones to 2 MiB."""
     lines = [
@@ -102,7 +102,7 @@ def test_addresses_are_aligned(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-23",
     "`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without the hook, parked or "
     "not",
 )
@@ -124,7 +124,7 @@ def test_queries_answer_as_without_the_hook(backed: Session) -> None:
     assert backed.run(*lines) == backed.run(*lines, FAKE_SWAP="0")
 
 
-@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
+@pytest.mark.promise("backing-23")
 def test_queries_do_not_tell_where_memory_is(backed: Session) -> None:
     """Parked or not, an address has the same attributes and the same range."""
     lines = [
@@ -136,7 +136,7 @@ def test_queries_do_not_tell_where_memory_is(backed: Session) -> None:
     assert backed.run(*lines) == ["True True", "True True"]
 
 
-@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
+@pytest.mark.promise("backing-23")
 def test_behind_an_allocation_is_nothing(backed: Session) -> None:
     """What is mapped behind the bytes that were asked for, or was freed, is no allocation."""
     lines = [
@@ -152,7 +152,7 @@ def test_behind_an_allocation_is_nothing(backed: Session) -> None:
     assert backed.run(*lines) == [nothing] * 3 + [gone]
 
 
-@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
+@pytest.mark.promise("backing-23")
 def test_every_allocation_has_a_number_of_its_own(backed: Session) -> None:
     """The buffer's id is unique, also where an address is used again, and never changes."""
     lines = [
@@ -167,7 +167,7 @@ def test_every_allocation_has_a_number_of_its_own(backed: Session) -> None:
     assert backed.run(*lines) == ["22 22 True"]
 
 
-@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
+@pytest.mark.promise("backing-23")
 def test_it_is_not_seen_to_be_mapped(backed: Session) -> None:
     """Calls that are for mapped memory refuse it as they refuse any plain allocation, and leave it
     as it is."""
@@ -185,7 +185,7 @@ def test_it_is_not_seen_to_be_mapped(backed: Session) -> None:
     assert backed.run(*lines) == [f"-{INVALID_VALUE}"] + [str(INVALID_VALUE)] * 4 + ["0 0"]
 
 
-@pytest.mark.promise("Alignment and pitch are kept...")
+@pytest.mark.promise("backing-22")
 def test_pitch(backed: Session) -> None:
     """Rows are 512 bytes or a multiple of that; odd elements and empty sizes are refused."""
     lines = [
@@ -203,7 +203,7 @@ def test_pitch(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-24",
     "0 bytes, more than the cap, than the device, than there are addresses: the documented error, "
     "and nothing is left",
 )
@@ -223,7 +223,7 @@ def test_sizes_that_cannot_be(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-25",
     "No budget is out of memory, an interrupted wait is 800; neither leaves anything",
 )
 def test_a_claim_that_is_refused_or_cancelled(backed: Session) -> None:
@@ -235,7 +235,7 @@ def test_a_claim_that_is_refused_or_cancelled(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-26",
     "A driver that fails in the middle of an allocation leaves nothing of it",
 )
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
@@ -253,7 +253,7 @@ def test_a_driver_that_fails_in_the_middle(backed: Session, call: str) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-27",
     "Out-of-memory although the budget has room, from allocations, launches, modules and "
     "contexts: others make room, and it is tried again",
 )
@@ -267,7 +267,7 @@ def test_out_of_memory_is_tried_again_when_others_made_room(backed: Session) -> 
     assert backed.run("print(alloc(100 * MIB))", **faults) == [f"-{OUT_OF_MEMORY}"]
 
 
-@pytest.mark.promise("Out-of-memory although the budget has room...")
+@pytest.mark.promise("backing-27")
 def test_more_room_is_asked_for_while_others_make_some(backed: Session) -> None:
     """When what they made does not do, they are asked again, for more each time, and not for
     ever."""
@@ -281,7 +281,7 @@ def test_more_room_is_asked_for_while_others_make_some(backed: Session) -> None:
     assert len(backed.told("room")) == 5
 
 
-@pytest.mark.promise("An interrupt while room is being...")
+@pytest.mark.promise("park-47")
 def test_an_interrupt_while_room_is_made_cancels_the_call(backed: Session) -> None:
     """An allocation, a launch, a module and a context answer 800, as other calls that wait, and
     nothing stays claimed."""
@@ -312,7 +312,7 @@ def users_lines(session: Session) -> list[str]:
     return lines
 
 
-@pytest.mark.promise("The user reads why memory was...")
+@pytest.mark.promise("park-34")
 def test_the_user_reads_once_why_memory_was_refused(backed: Session) -> None:
     """No budget, no room on a full device, the cap, and no host memory for our own tables: each in
     two sentences, however often it happens."""
@@ -334,7 +334,7 @@ def test_the_user_reads_once_why_memory_was_refused(backed: Session) -> None:
         assert ("Ask for less, or " in line) == ("has 0 bytes" in reason)
 
 
-@pytest.mark.promise("The user reads why memory was...")
+@pytest.mark.promise("park-34")
 def test_the_user_reads_that_host_memory_is_short(backed: Session) -> None:
     """Where the tables of a great allocation find no memory, nobody is asked for room on the
     device."""
@@ -349,7 +349,7 @@ def test_the_user_reads_that_host_memory_is_short(backed: Session) -> None:
     assert backed.told("room") == []
 
 
-@pytest.mark.promise("Out-of-memory although the budget has room...")
+@pytest.mark.promise("backing-27")
 def test_calls_that_allocate_nothing_are_tried_again_too(backed: Session) -> None:
     """A launch, a module and a context that find no memory are tried once more when there is
     room."""
@@ -367,7 +367,7 @@ def test_calls_that_allocate_nothing_are_tried_again_too(backed: Session) -> Non
         assert backed.told("room") == [f"room 0 {512 * MIB} {call}"]
 
 
-@pytest.mark.promise("`cuMemFree` keeps its implicit wait; double...")
+@pytest.mark.promise("backing-28")
 def test_double_and_foreign_frees_are_refused(backed: Session) -> None:
     """Freed twice, freed inside, freed where nothing is: an invalid value; null is nothing."""
     lines = [
@@ -380,7 +380,7 @@ def test_double_and_foreign_frees_are_refused(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-28",
     "`cuMemFree` keeps its implicit wait; double and foreign frees are refused",
 )
 def test_a_free_waits_for_the_work(backed: Session) -> None:
@@ -396,7 +396,7 @@ def test_a_free_waits_for_the_work(backed: Session) -> None:
     assert backed.run(*lines) == ["600 0 0"] * 2
 
 
-@pytest.mark.promise("backing", "A free while parked gives host memory and address back")
+@pytest.mark.promise("backing-29", "A free while parked gives host memory and address back")
 def test_a_free_of_what_is_parked(backed: Session) -> None:
     """It gives the host memory back, and nothing comes back to the device for it."""
     lines = [
@@ -410,7 +410,7 @@ def test_a_free_of_what_is_parked(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-30",
     "Captures are not disturbed: frees are put off, allocations are the driver's to refuse, and "
     "captured copies find their memory",
 )
@@ -429,7 +429,7 @@ def test_captures_put_frees_off(backed: Session) -> None:
     assert backed.memory()[-1] == (2, 0)
 
 
-@pytest.mark.promise("Captures are not disturbed: frees are...")
+@pytest.mark.promise("backing-30")
 def test_captures_decide_about_allocations(backed: Session) -> None:
     """Inside a capture a thread that is not relaxed gets the driver's own answer; a relaxed one
     gets memory that can be moved."""
@@ -449,7 +449,7 @@ def test_captures_decide_about_allocations(backed: Session) -> None:
     )
 
 
-@pytest.mark.promise("Captures are not disturbed: frees are...")
+@pytest.mark.promise("backing-30")
 def test_what_is_captured_finds_its_memory(backed: Session) -> None:
     """Copies and fills that are captured, or put into a graph by hand, while memory is parked wait
     until it is there: the driver looks up their addresses. Captured functions do not wait."""
@@ -475,7 +475,7 @@ def test_what_is_captured_finds_its_memory(backed: Session) -> None:
     assert answers[1:] == [moved, f"2 {moved}", f"2 {moved}", "0 2", moved, "0", "0", "{7} True"]
 
 
-@pytest.mark.promise("backing", "`cuMemFreeAsync` of a plain allocation frees it")
+@pytest.mark.promise("backing-31", "`cuMemFreeAsync` of a plain allocation frees it")
 def test_stream_ordered_frees_of_plain_memory(backed: Session) -> None:
     """cuMemFreeAsync takes a plain allocation too: it is gone for the program, and freed when the
     work before is done."""
@@ -488,7 +488,7 @@ def test_stream_ordered_frees_of_plain_memory(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-32",
     "The end of a context, and a device reset, free what they must, parked or not",
 )
 @pytest.mark.parametrize("where", ["", "park()"])
@@ -512,7 +512,7 @@ def test_the_end_of_a_context_frees_its_memory(backed: Session, where: str, end:
     assert order == ["mover_forgets", "device_closed", "arena_forgets"]
 
 
-@pytest.mark.promise("The end of a context, and...")
+@pytest.mark.promise("backing-32")
 def test_a_context_takes_only_its_own(backed: Session) -> None:
     """Destroying a second context leaves the first one's memory, and its bytes."""
     lines = [
@@ -528,7 +528,7 @@ def test_a_context_takes_only_its_own(backed: Session) -> None:
     assert backed.run(*lines) == ["True True (5, 0)", "0 (2, 0)", f"True {INVALID_VALUE} 0"]
 
 
-@pytest.mark.promise("backing", "Memory that is registered for other devices is fixed")
+@pytest.mark.promise("backing-33", "Memory that is registered for other devices is fixed")
 def test_registering_for_other_devices_fixes_memory(backed: Session) -> None:
     """Whoever registers memory for RDMA first asks for synchronous operations on it. The driver
     refuses that for mapped memory, and so the program is told: nobody uses it, and it moves on."""
@@ -542,7 +542,7 @@ def test_registering_for_other_devices_fixes_memory(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-34",
     "Memory that the driver lets other devices use (tokens, DMA-BUF) stays until it is freed, all "
     "that the call names",
 )
@@ -561,7 +561,7 @@ def test_tokens_for_other_devices_fix_memory(backed: Session) -> None:
     assert backed.memory() == [(140, 0), (280, 0), (280, 140), (140, 0), (0, 0)]
 
 
-@pytest.mark.promise("Memory that the driver lets other devices use...")
+@pytest.mark.promise("backing-34")
 def test_a_dma_buf_fixes_all_that_it_names(backed: Session) -> None:
     """Over the border of a block, where the driver has one for that; of what it refuses nothing."""
     lines = [
@@ -577,7 +577,7 @@ def test_a_dma_buf_fixes_all_that_it_names(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-35",
     "Memory that another process is given (`cuIpcGetMemHandle`) stays, is counted as fixed, and "
     "is the same memory on both sides, whatever else is parked",
 )
@@ -597,7 +597,7 @@ def test_a_handle_for_other_processes_fixes_memory(backed: Session) -> None:
     assert backed.told("gate").count("gate cuIpcGetMemHandle alloc legacy (nil)") == 4
 
 
-@pytest.mark.promise("Handles that are foreign, damaged, of...")
+@pytest.mark.promise("backing-45")
 def test_a_handle_that_cannot_be_had(backed: Session) -> None:
     """A wait for the turn that is cancelled is 800, memory that is not on the device cannot be
     mapped, and a driver that exports nothing is told of once, with what to do; memory that was not
@@ -612,7 +612,7 @@ def test_a_handle_that_cannot_be_had(backed: Session) -> None:
     assert backed.run(*cancelled, "print(share(a), park())") == [f"-{CANCELLED} 1"]
 
 
-@pytest.mark.promise("`cuMemFree` keeps its implicit wait; double...")
+@pytest.mark.promise("backing-28")
 def test_threads_without_a_context(backed: Session) -> None:
     """Where no context is current the driver answers: nothing is allocated, queried or freed."""
     lines = [
@@ -625,7 +625,7 @@ def test_threads_without_a_context(backed: Session) -> None:
     assert backed.run(*lines) == backed.run(*lines, FAKE_SWAP="0")
 
 
-@pytest.mark.promise("backing", "A forked child has none of it")
+@pytest.mark.promise("backing-36", "A forked child has none of it")
 def test_a_forked_child_has_none_of_it(backed: Session) -> None:
     """In a child the parent's addresses are not allocations; the parent's stay as they were."""
     lines = [
@@ -640,7 +640,7 @@ def test_a_forked_child_has_none_of_it(backed: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-37",
     "`cuMemGetInfo` and `cuDeviceTotalMem` tell what the tenant can still have, whatever others "
     "hold, and NVML says the same",
 )
@@ -658,7 +658,7 @@ def test_memory_info_follows_the_tenant_not_the_device(backed: Session) -> None:
     assert backed.run(*lines, **capped) == ["(850, 1000) True (850, 1000)", "1000"]
 
 
-@pytest.mark.promise("`cuMemGetInfo` and `cuDeviceTotalMem` tell what the...")
+@pytest.mark.promise("backing-37")
 def test_nvml_agrees_with_cuda(backed: Session) -> None:
     """Free and total are those of cuMemGetInfo, parked or not; the process is listed with all that
     it has allocated."""
@@ -679,7 +679,7 @@ def test_nvml_agrees_with_cuda(backed: Session) -> None:
     assert backed.run(*lines, **usable, FAKE_CAP=str(1000 * MIB)) == ["True True True True True"]
 
 
-@pytest.mark.promise("Plain allocations can be moved, in...")
+@pytest.mark.promise("backing-20")
 def test_threads_allocate_and_free_at_once(backed: Session) -> None:
     """Eight threads that allocate, write, read and free large and small memory never see each
     other's bytes, and leave nothing but a block."""

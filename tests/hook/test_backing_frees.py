@@ -24,7 +24,7 @@ def backed(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -
     return Session(swapping, tmp_path / "trace", "backing_session")
 
 
-@pytest.mark.promise("backing", "A free never synchronises a context, so it harms no capture")
+@pytest.mark.promise("backing-38", "A free never synchronises a context, so it harms no capture")
 def test_a_free_never_synchronises_a_context(backed: Session) -> None:
     """That ends captures of every mode, also such as begin while it lasts."""
     faults = {"GPUSHARE_SIM_FAULTS": "fail cuCtxSynchronize times=0 result=900"}
@@ -37,7 +37,7 @@ def test_a_free_never_synchronises_a_context(backed: Session) -> None:
     assert backed.run(*lines, **faults) == ["0 True"]
 
 
-@pytest.mark.promise("A free never synchronises a context...")
+@pytest.mark.promise("backing-38")
 @pytest.mark.parametrize(
     "stream", ["stream_create()", "made('cuStreamCreate', 0)", "LEGACY", "OWN"]
 )
@@ -47,7 +47,7 @@ def test_a_free_waits_for_work_of_each_kind_of_stream(backed: Session, stream: s
     assert backed.run(*lines) == ["0 True"]
 
 
-@pytest.mark.promise("A free never synchronises a context...")
+@pytest.mark.promise("backing-38")
 def test_a_free_waits_for_the_work_of_a_stream_that_was_destroyed(
     backed: Session, sim: SimulatedMachine
 ) -> None:
@@ -66,7 +66,7 @@ def test_a_free_waits_for_the_work_of_a_stream_that_was_destroyed(
     assert launch.ended_ns <= int(line.split()[1])
 
 
-@pytest.mark.promise("A free never synchronises a context...")
+@pytest.mark.promise("backing-38")
 @pytest.mark.parametrize("stream", ["stream_create()", "LEGACY"])
 def test_a_free_does_not_wait_for_what_comes_later(backed: Session, stream: str) -> None:
     """A thread that never lets a stream become idle does not hold up another one's free."""
@@ -88,7 +88,7 @@ def test_a_free_does_not_wait_for_what_comes_later(backed: Session, stream: str)
     assert backed.run(*lines) == ["0"]
 
 
-@pytest.mark.promise("A free never synchronises a context...")
+@pytest.mark.promise("backing-38")
 @pytest.mark.parametrize("mode", [0, 1, 2])
 def test_a_capture_that_begins_while_a_free_waits_is_valid(backed: Session, mode: int) -> None:
     """The free is done when its work is, whatever begins meanwhile."""
@@ -114,7 +114,7 @@ def test_a_capture_that_begins_while_a_free_waits_is_valid(backed: Session, mode
 NOW = "open(os.environ['GPUSHARE_SIM_DIR'] + '/now', 'w').close()"
 
 
-@pytest.mark.promise("An answer of the driver that...")
+@pytest.mark.promise("hook-17")
 def test_a_free_waits_where_the_driver_refuses_the_context_once(backed: Session) -> None:
     """That says nothing of the work: it is asked again, as when a device is drained."""
     faults = {"GPUSHARE_SIM_FAULTS": "fail cuCtxPushCurrent times=1 result=999 from=now"}
@@ -129,7 +129,7 @@ def test_a_free_waits_where_the_driver_refuses_the_context_once(backed: Session)
     assert backed.run(*lines, **faults) == ["0 True"]
 
 
-@pytest.mark.promise("A free never synchronises a context...")
+@pytest.mark.promise("backing-38")
 def test_a_stream_that_is_gone_does_not_fail_a_free(backed: Session) -> None:
     """It may end by a way that no wrapper sees; its work ended with it."""
     gone = "fail {} times=0 result=400 from=now"
@@ -139,7 +139,7 @@ def test_a_stream_that_is_gone_does_not_fail_a_free(backed: Session) -> None:
     assert backed.run(*lines, **faults) == ["0"]
 
 
-@pytest.mark.promise("An answer of the driver that...")
+@pytest.mark.promise("hook-17")
 def test_a_free_that_was_put_off_is_not_lost(backed: Session) -> None:
     """The driver tells nothing for as long as the hook asks: the program was told that its memory
     is free, so it is when the driver speaks again."""

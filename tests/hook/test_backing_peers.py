@@ -38,7 +38,7 @@ SET_UP = (
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-39",
     "Peer access holds for present and future memory, and after a restore",
 )
 def test_a_peer_reaches_what_is_there_and_what_comes(pair: Session) -> None:
@@ -52,7 +52,7 @@ def test_a_peer_reaches_what_is_there_and_what_comes(pair: Session) -> None:
     assert pair.run(*SET_UP, *lines) == ["0 0 3", "0 {7}", "0 {8} 0 {9} True"]
 
 
-@pytest.mark.promise("Peer access holds for present and...")
+@pytest.mark.promise("backing-39")
 def test_a_peer_reaches_it_after_a_restore(pair: Session) -> None:
     """Enabled before the park, or while it was parked."""
     lines = [
@@ -66,7 +66,7 @@ def test_a_peer_reaches_it_after_a_restore(pair: Session) -> None:
     assert pair.run(*SET_UP, *lines) == ["0 0", "3 3", "0 {8}", "0 0", "0 {9}"]
 
 
-@pytest.mark.promise("Peer access holds for present and...")
+@pytest.mark.promise("backing-39")
 @pytest.mark.parametrize("before", ["", "enable(), disable()"])
 def test_without_peer_access_it_is_a_fault(pair: Session, before: str) -> None:
     """Not enabled, or disabled again: the launch faults, as on a plain allocation."""
@@ -75,7 +75,7 @@ def test_without_peer_access_it_is_a_fault(pair: Session, before: str) -> None:
     assert pair.run(*SET_UP, *lines, FAKE_SWAP="0") == [str(ILLEGAL_ADDRESS)]
 
 
-@pytest.mark.promise("Peer access holds for present and...")
+@pytest.mark.promise("backing-39")
 def test_the_end_of_a_context_ends_its_access(pair: Session) -> None:
     """Access that a context had enabled is not given to what is allocated after it has gone."""
     lines = [
@@ -121,7 +121,7 @@ COPIES = (
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-40",
     "Copies between devices, and between the host and another device, need no peer access, as for "
     "plain allocations",
 )

@@ -21,7 +21,7 @@ def backed(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -
     return Session(swapping, tmp_path / "trace", "backing_session")
 
 
-@pytest.mark.promise("backing", "The memory of a primary context goes with the context alone")
+@pytest.mark.promise("backing-41", "The memory of a primary context goes with the context alone")
 def test_a_release_after_a_reset_takes_no_live_memory(backed: Session) -> None:
     """One module holds the primary context, another resets it, retains it again and allocates. A
     reset takes no holder away, so that a release by the first ends nothing."""
@@ -36,7 +36,7 @@ def test_a_release_after_a_reset_takes_no_live_memory(backed: Session) -> None:
     assert backed.run(*lines) == ["b'Z\\x00\\x00\\x00' (10, 0) 0"]
 
 
-@pytest.mark.promise("The memory of a primary context goes with...")
+@pytest.mark.promise("backing-41")
 def test_the_last_release_after_a_reset_takes_the_memory(backed: Session) -> None:
     """The driver has counted on: its last release ends the context, and its memory with it."""
     lines = [RESET, "opened()", "alloc(20 * MIB)", RELEASE, RELEASE, "print(sums())"]
@@ -44,14 +44,14 @@ def test_the_last_release_after_a_reset_takes_the_memory(backed: Session) -> Non
     assert backed.memory()[-1] == (0, 0)
 
 
-@pytest.mark.promise("The memory of a primary context goes with...")
+@pytest.mark.promise("backing-41")
 def test_what_was_made_before_a_reset_goes_although_the_context_is_back(backed: Session) -> None:
     """The same handle is a context of another generation."""
     lines = ["a = alloc(20 * MIB)", RESET, "opened()", "print(free(a), sums())"]
     assert backed.run(*lines) == ["1 (0, 0)"]
 
 
-@pytest.mark.promise("The memory of a primary context goes with...")
+@pytest.mark.promise("backing-41")
 def test_a_retain_that_overtakes_a_release_keeps_the_memory(
     backed: Session, sim: SimulatedMachine
 ) -> None:

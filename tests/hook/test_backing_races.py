@@ -67,7 +67,7 @@ def outcome(
 
 
 @pytest.mark.full
-@pytest.mark.promise("Plain allocations can be moved, in...")
+@pytest.mark.promise("backing-20")
 def test_moves_and_frees_in_many_threads(outcome: Callable[[str], list[int]]) -> None:
     """Four threads allocate and free, one destroys contexts with memory in them, and one parks and
     restores all the while: nothing is touched by two, and only empty slabs are left."""
@@ -77,7 +77,7 @@ def test_moves_and_frees_in_many_threads(outcome: Callable[[str], list[int]]) ->
 
 
 @pytest.mark.full
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_memory_is_given_to_another_process_in_many_threads(
     outcome: Callable[[str], list[int]],
 ) -> None:
@@ -90,7 +90,7 @@ def test_memory_is_given_to_another_process_in_many_threads(
 
 
 @pytest.mark.full
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_a_block_that_is_given_away_stays_for_whoever_opens_it(
     outcome: Callable[[str], list[int]],
 ) -> None:

@@ -20,7 +20,7 @@ def backed(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -
     return Session(swapping, tmp_path / "trace", "backing_session")
 
 
-@pytest.mark.promise("The end of a context, and...")
+@pytest.mark.promise("backing-32")
 @pytest.mark.parametrize("mode", [0, 2])
 @pytest.mark.parametrize("end", [DESTROY, RESET])
 def test_a_context_that_ends_beside_a_capture_has_done_its_work(
@@ -50,7 +50,7 @@ def test_a_context_that_ends_beside_a_capture_has_done_its_work(
     assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
 
 
-@pytest.mark.promise("The end of a context, and...")
+@pytest.mark.promise("backing-32")
 def test_a_context_that_ends_while_it_captures_has_done_its_work(
     backed: Session, sim: SimulatedMachine
 ) -> None:
@@ -78,7 +78,7 @@ FREE_LATER = [
 ]
 
 
-@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
+@pytest.mark.promise("backing-31")
 @pytest.mark.parametrize("stream", ["s", "0"])
 @pytest.mark.parametrize(
     "waits", ["wait(stream)", "call('cuCtxSynchronize')", "call('cuEventSynchronize', event)"]
@@ -101,7 +101,7 @@ def test_a_stream_ordered_free_ends_with_the_next_wait(
     assert backed.run(*lines) == ["0 (10, 0)", "0 (0, 0) True"]
 
 
-@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
+@pytest.mark.promise("backing-31")
 def test_a_stream_ordered_free_is_seen_in_the_free_memory(backed: Session) -> None:
     """When its work is done, who asks for the free memory finds it, without a wait; and before that
     it still counts."""
@@ -119,7 +119,7 @@ def test_a_stream_ordered_free_is_seen_in_the_free_memory(backed: Session) -> No
     assert backed.run(*lines) == ["0 False True", "(10, 0) True (0, 0)"]
 
 
-@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
+@pytest.mark.promise("backing-31")
 def test_a_wait_waits_for_nothing_more_because_of_a_free(backed: Session) -> None:
     """A wait for one stream frees what was freed there, although another one works on; what was
     freed in that one stays until it is done."""
@@ -134,7 +134,7 @@ def test_a_wait_waits_for_nothing_more_because_of_a_free(backed: Session) -> Non
     assert backed.run(*lines) == ["0 0 0 (2, 0) True", "0 (0, 0)"]
 
 
-@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
+@pytest.mark.promise("backing-31")
 def test_many_stream_ordered_frees(backed: Session) -> None:
     """More than are looked at in one go, some done and some not, small and large."""
     lines = [
@@ -150,7 +150,7 @@ def test_many_stream_ordered_frees(backed: Session) -> None:
     assert backed.run(*lines) == ["{0} {0}", "0 True True", "0 1"]
 
 
-@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
+@pytest.mark.promise("backing-31")
 def test_a_stream_ordered_free_beside_a_capture(backed: Session) -> None:
     """It does not disturb the capture, in whichever stream, and ends with it."""
     lines = [

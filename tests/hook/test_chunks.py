@@ -191,7 +191,7 @@ steps = st.tuples(
 )
 
 
-@pytest.mark.promise("backing", "A thread that moves, frees or asks for a chunk has it alone")
+@pytest.mark.promise("backing-42", "A thread that moves, frees or asks for a chunk has it alone")
 @settings(
     max_examples=60,
     deadline=None,
@@ -228,7 +228,7 @@ def test_the_chunks_behave_like_lists(
     run(chunks, Model(), shadow)
 
 
-@pytest.mark.promise("A chunk that could not be...")
+@pytest.mark.promise("park-49")
 def test_a_copy_ahead_of_need_that_succeeds_makes_up_for_failures(chunks: Path) -> None:
     """The next failure is the first in a row."""
     steps = [("add", 0, 0), ("leaving", 0, 0), ("failed", 0, 0), ("let_go", 0, 1)]
@@ -236,7 +236,7 @@ def test_a_copy_ahead_of_need_that_succeeds_makes_up_for_failures(chunks: Path) 
     run(chunks, Model(), [*steps, ("failed", 0, 1), ("let_go", 0, 2), ("leaving", 0, 0)])
 
 
-@pytest.mark.promise("A thread that moves, frees or...")
+@pytest.mark.promise("backing-42")
 def test_all_leave_and_come_back_in_order(chunks: Path) -> None:
     """Every chunk is claimed once each way, the oldest first; then none is left to claim."""
     places = range(64)
@@ -248,14 +248,14 @@ def test_all_leave_and_come_back_in_order(chunks: Path) -> None:
     run(chunks, Model(), steps)
 
 
-@pytest.mark.promise("A thread that moves, frees or...")
+@pytest.mark.promise("backing-42")
 def test_what_was_fixed_after_it_came_back_cannot_leave(chunks: Path) -> None:
     """Its host copy is no room for others, and goes with the rest."""
     steps = [("add", 0, 0), ("leaving", 0, 0), ("parked", 0, 0), ("coming", 0, 0), ("back", 0, 0)]
     run(chunks, Model(), [*steps, ("fix", 0, 0), ("undo", 0, 0), ("confirm", 0, 0)])
 
 
-@pytest.mark.promise("A thread that moves, frees or...")
+@pytest.mark.promise("backing-42")
 def test_what_was_copied_ahead_leaves_as_it_is_or_is_given_up(chunks: Path) -> None:
     """In the order in which it would leave, behind what came back, and nothing that is managed.
     What left and came back is not given up. What is given up is the first to be copied again."""
@@ -274,7 +274,7 @@ def test_what_was_copied_ahead_leaves_as_it_is_or_is_given_up(chunks: Path) -> N
     assert (model.given, model.chunks[3].copied) == (5, True)
 
 
-@pytest.mark.promise("A chunk that could not be...")
+@pytest.mark.promise("park-49")
 def test_a_chunk_that_could_not_be_copied_stays_for_a_while(chunks: Path) -> None:
     """Twice as long after each failure in a row, and after eight of them for good; one copy that
     succeeds makes up for all of them."""
@@ -293,7 +293,7 @@ def test_a_chunk_that_could_not_be_copied_stays_for_a_while(chunks: Path) -> Non
     assert (first.fixed, first.failures, other.fixed) == (True, FAILURES_MAX, False)
 
 
-@pytest.mark.promise("A thread that moves, frees or...")
+@pytest.mark.promise("backing-42")
 @pytest.mark.full
 def test_threads_that_move_and_free_at_once(chunks_tsan: Path) -> None:
     """Six threads free what two movers park and restore: nobody has a chunk that another has

@@ -89,7 +89,7 @@ def python_reading(stream: bytes) -> tuple[int, bytes]:
     return status, b"".join(map(codec.encode, received))
 
 
-@pytest.mark.promise("C and Python agree on golden...")
+@pytest.mark.promise("protocol-2")
 @pytest.mark.parametrize("sample", golden(), ids=lambda sample: sample.what)
 def test_golden_bytes(echo: EchoProgram, sample: Golden) -> None:
     """C reads each golden frame and writes the same bytes, in one piece and byte by byte."""
@@ -97,7 +97,7 @@ def test_golden_bytes(echo: EchoProgram, sample: Golden) -> None:
     assert echo.decode(sample.frame, piece_bytes=1) == (NEED_MORE, sample.frame)
 
 
-@pytest.mark.promise("C and Python agree on golden...")
+@pytest.mark.promise("protocol-2")
 @given(st.lists(messages(), max_size=5), st.integers(0, 50))
 def test_round_trip(echo: EchoProgram, sent: list[Message], piece_bytes: int) -> None:
     """Python to C to Python gives equal messages, however the stream is cut."""
@@ -106,8 +106,8 @@ def test_round_trip(echo: EchoProgram, sent: list[Message], piece_bytes: int) ->
     assert codec.FrameDecoder().feed(answer) == sent
 
 
-@pytest.mark.promise("It is versioned: another version is...")
-@pytest.mark.promise("Both codecs survive fuzzing, and agree...")
+@pytest.mark.promise("protocol-4")
+@pytest.mark.promise("protocol-3")
 @settings(max_examples=150)
 @given(
     st.binary(max_size=200) | damaged_streams(st.builds(codec.encode, messages())),
@@ -118,8 +118,8 @@ def test_both_codecs_agree_on_garbage(echo: EchoProgram, stream: bytes, piece_by
     assert echo.decode(stream, piece_bytes) == python_reading(stream)
 
 
-@pytest.mark.promise("protocol", "Frames are bounded")
-@pytest.mark.promise("A 10 MB frame: likewise...")
+@pytest.mark.promise("protocol-1", "Frames are bounded")
+@pytest.mark.promise("bad-input-11")
 def test_a_claim_of_ten_megabytes(echo: EchoProgram) -> None:
     """A frame that claims 10 MB is refused at its header, whatever follows."""
     frame = struct.pack("<HHI", 1, 8, 10 * 2**20) + bytes(10 * 2**20)

@@ -84,7 +84,7 @@ def run_suite(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-43",
     "The driver's conformance suite holds for a tenant whose memory follows the turn",
 )
 def test_memory_answers_as_without_the_hook(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_memory_answers_as_without_the_hook(tmp_path: Path) -> None:
     assert " passed" in run_suite(tmp_path, *(f"tests/driver/{name}.py" for name in SHORT))
 
 
-@pytest.mark.promise("The driver's conformance suite holds for...")
+@pytest.mark.promise("backing-43")
 @pytest.mark.full
 def test_everything_answers_as_without_the_hook(tmp_path: Path) -> None:
     """All cases about CUDA hold."""

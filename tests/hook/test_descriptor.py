@@ -13,7 +13,7 @@ from tests.support.paths import hook_source
 from tests.support.waits import WAIT_S_MAX
 
 
-@pytest.mark.promise("A program that closes all descriptors...")
+@pytest.mark.promise("bad-input-1")
 def test_a_number_that_was_taken_over_is_left_alone(program: Callable[..., Path]) -> None:
     """The program closes the hook's descriptor and uses its number at once: its file stays open,
     the hook does without, and no duplicate of the file is left behind."""
@@ -25,7 +25,7 @@ def test_a_number_that_was_taken_over_is_left_alone(program: Callable[..., Path]
     assert adopted_open_left_behind == ["0 1 0", "0 1 0"]
 
 
-@pytest.mark.promise("A program that closes all descriptors...")
+@pytest.mark.promise("bad-input-1")
 def test_a_program_that_closes_all_has_the_numbers_to_itself_first(
     program: Callable[..., Path],
 ) -> None:

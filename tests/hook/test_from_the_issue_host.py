@@ -72,7 +72,7 @@ def shim(tmp_path: Path) -> Path:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-11",
     "Host memory is ready before anybody asks for the device, made by several threads, registered "
     "once and used again, given back when its group runs short, and kept from children and core "
     "files",
@@ -92,7 +92,7 @@ def test_host_memory_is_ready_before_anybody_asks_for_the_device(tmp_path: Path)
             assert shared.records(alice, "COPY_D2H") == []
 
 
-@pytest.mark.promise("Host memory is ready before anybody...")
+@pytest.mark.promise("together-11")
 def test_host_memory_is_made_by_several_threads(tmp_path: Path, shim: Path) -> None:
     """On a machine with sixteen processors eight threads make the pages of each piece, each its own
     part of it, and together all of it."""
@@ -111,7 +111,7 @@ def test_host_memory_is_made_by_several_threads(tmp_path: Path, shim: Path) -> N
     assert len({address for address, _, _ in first}) == 8
 
 
-@pytest.mark.promise("Host memory is ready before anybody...")
+@pytest.mark.promise("together-11")
 def test_host_memory_is_registered_once_and_used_again(tmp_path: Path) -> None:
     """A driver that registers nothing after the first time: hand-overs go on all the same, each of
     them parks, and the host memory is no more than it was after the first."""
@@ -129,8 +129,8 @@ def test_host_memory_is_registered_once_and_used_again(tmp_path: Path) -> None:
         assert sizes == {HELD * MIB}
 
 
-@pytest.mark.promise("Parked memory is copied to no...")
-@pytest.mark.promise("Host memory is ready before anybody...")
+@pytest.mark.promise("park-56")
+@pytest.mark.promise("together-11")
 def test_all_that_is_parked_lies_where_no_child_and_no_core_file_has_it(tmp_path: Path) -> None:
     """The mappings that are left out of both hold at least every parked byte; a child, forked while
     all that is there, has none of them."""
@@ -147,7 +147,7 @@ def test_all_that_is_parked_lies_where_no_child_and_no_core_file_has_it(tmp_path
         assert alice.holds("a", 7, 150)
 
 
-@pytest.mark.promise("Host memory is ready before anybody...")
+@pytest.mark.promise("together-11")
 def test_host_memory_goes_back_when_the_group_runs_short(tmp_path: Path) -> None:
     """Memory that is ready and not in use goes back to the system when the tenant's control group
     has too little left, by whoever in it; what is parked stays where it is, whole."""

@@ -177,7 +177,7 @@ def room(
 
 
 @pytest.mark.promise(
-    "together",
+    "together-12",
     "Peer access is set again by every restore, for present and future memory",
 )
 @pytest.mark.parametrize("enabled", ["before", "parked"])
@@ -214,7 +214,7 @@ def test_peer_access_holds_after_a_restore_and_for_what_comes(tmp_path: Path, en
                 assert alice.ask("words(d, 4096)") == [12]
 
 
-@pytest.mark.promise("together", "A tenant on two devices leaves and comes back on both")
+@pytest.mark.promise("together-13", "A tenant on two devices leaves and comes back on both")
 def test_a_tenant_on_two_devices_is_parked_and_restored_on_both(tmp_path: Path) -> None:
     """Rivals on either device push its memory out; its next turn begins with all of it back, on
     both devices, every byte the same."""
@@ -245,7 +245,7 @@ def test_a_tenant_on_two_devices_is_parked_and_restored_on_both(tmp_path: Path) 
 
 
 @pytest.mark.promise(
-    "together",
+    "together-14",
     "`cuMemFree` waits for the work that was launched before, by the device's own journal",
 )
 def test_a_free_waits_for_the_work_that_was_launched_before(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_free_waits_for_the_work_that_was_launched_before(tmp_path: Path) -> N
             assert spins and spins[-1].ended_ns <= freed_ns
 
 
-@pytest.mark.promise("together", "Queries about parked memory are answered without a turn")
+@pytest.mark.promise("together-15", "Queries about parked memory are answered without a turn")
 def test_what_is_asked_of_parked_memory_is_answered_without_the_turn(tmp_path: Path) -> None:
     """While another tenant has the device, every query of every kind of allocation has the answer
     that it had before, at once, and brings nothing back."""
@@ -285,7 +285,7 @@ def test_what_is_asked_of_parked_memory_is_answered_without_the_turn(tmp_path: P
         assert alice.holds("a", 7)
 
 
-@pytest.mark.promise("together", "Only the missing bytes leave the device")
+@pytest.mark.promise("together-16", "Only the missing bytes leave the device")
 def test_only_what_is_missing_leaves_the_device(tmp_path: Path) -> None:
     """A newcomer that lacks a little moves a little: at most what it lacks, and one chunk more."""
     chunk, device, size, other = 64, 512, 320, 224
@@ -299,7 +299,7 @@ def test_only_what_is_missing_leaves_the_device(tmp_path: Path) -> None:
         assert alice.holds("a", 7, size) and bob.holds("b", 1, other)
 
 
-@pytest.mark.promise("together", "A hand-over goes both ways at once")
+@pytest.mark.promise("together-17", "A hand-over goes both ways at once")
 def test_a_hand_over_goes_both_ways_at_once(tmp_path: Path) -> None:
     """The one who restores begins as soon as the first chunks are free: the last ones of the other
     have not left before some of its own are back."""
@@ -322,7 +322,7 @@ def test_a_hand_over_goes_both_ways_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-18",
     "A signal during a restore ends the wait, and what was parked is as it was",
 )
 def test_a_signal_during_a_restore_ends_the_wait(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_signal_during_a_restore_ends_the_wait(tmp_path: Path) -> None:
         assert bob.holds("b", 1) and alice.holds("a", 7)
 
 
-@pytest.mark.promise("together", "A victim that does not answer is passed over and shown")
+@pytest.mark.promise("together-19", "A victim that does not answer is passed over and shown")
 def test_a_victim_that_does_not_answer_is_passed_over_and_shown(tmp_path: Path) -> None:
     """A stopped process keeps its memory: after park_timeout_s the newcomer is told who is in the
     way, others are served, and when it goes on again all of it is as before."""

@@ -43,7 +43,7 @@ def run(program: Program, text: str) -> None:
 
 
 @pytest.mark.promise(
-    "together",
+    "together-20",
     "CUDA graphs are replayed after a restore; pitched and small memory is as it was; all "
     "processes of a tenant make room; the end of a context gives host memory back, too",
 )
@@ -66,7 +66,7 @@ def test_graphs_are_replayed_after_a_restore(tmp_path: Path) -> None:
                 assert alice.ask(parts) == ([5], [6], [4])
 
 
-@pytest.mark.promise("CUDA graphs are replayed after a...")
+@pytest.mark.promise("together-20")
 def test_pitched_and_small_memory_is_as_it_was(tmp_path: Path) -> None:
     """Rows of pitched memory and four thousand small arrays, each with a value of its own, hold it
     at the same addresses after each hand-over; those that were freed meanwhile disturb no other."""
@@ -90,7 +90,7 @@ def test_pitched_and_small_memory_is_as_it_was(tmp_path: Path) -> None:
             push_out(shared, rival, alice)
 
 
-@pytest.mark.promise("CUDA graphs are replayed after a...")
+@pytest.mark.promise("together-20")
 def test_all_processes_of_a_tenant_make_room_and_come_back(tmp_path: Path) -> None:
     """A program and its child, which take their turns together, are both parked for a newcomer, and
     both have every byte in the next turn."""
@@ -114,7 +114,7 @@ def test_all_processes_of_a_tenant_make_room_and_come_back(tmp_path: Path) -> No
         assert alice.ask("child.wait()") == 0
 
 
-@pytest.mark.promise("CUDA graphs are replayed after a...")
+@pytest.mark.promise("together-20")
 def test_the_end_of_a_context_gives_host_memory_back_too(tmp_path: Path) -> None:
     """Device resets while memory is parked, one after the other: nothing of it is left on the host
     or on the device that the next context's memory could not use."""

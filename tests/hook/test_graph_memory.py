@@ -26,7 +26,7 @@ def program(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) 
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-54",
     "What graphs allocate is claimed before a launch, counts as fixed while it is reserved, and "
     "is given up after a drain when memory is short",
 )
@@ -46,7 +46,7 @@ def test_it_counts_from_the_launch_to_the_trim(program: Session) -> None:
     assert [int(size) // MIB for _, _, size, _ in claims] == [40, 36, 40]
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_a_launch_without_room_is_out_of_memory(program: Session) -> None:
     """Before the driver is asked; and a cap is looked at when the allocation is captured."""
     lines = ["print(run(executable(40 * MIB)))"]
@@ -57,7 +57,7 @@ def test_a_launch_without_room_is_out_of_memory(program: Session) -> None:
     assert program.run(begin, over, FAKE_CAP=str(32 * MIB)) == ["-2"]
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 @pytest.mark.parametrize("call", ["run", "upload"])
 def test_a_launch_for_which_the_driver_has_no_memory_asks_for_what_it_takes(
     program: Session, call: str

@@ -51,14 +51,14 @@ def test_the_global_scope_leads_to_the_wrapper(finds: Callable[..., str]) -> Non
     assert finds("global", "cuCtxGetCurrent") == "libcuda.so.1"
 
 
-@pytest.mark.promise("All ABI versions and both stream variants are reached by `dlsym`...")
+@pytest.mark.promise("hook-41")
 def test_the_oldest_dlsym_is_ours_too(finds: Callable[..., str]) -> None:
     """A program linked against an old C library asks for dlsym under its first version."""
     assert finds("oldest", "cuLaunchKernel") == "libgpushare.so"
     assert finds("oldest", "cuCtxGetCurrent") == "libcuda.so.1"
 
 
-@pytest.mark.promise("Other interposers of `dlsym` do no...")
+@pytest.mark.promise("hook-33")
 @pytest.mark.parametrize("way", ["default", "next", "main"])
 def test_other_functions_are_found_as_ever(way: str, finds: Callable[..., str]) -> None:
     """A function of the C library is found in the C library; an unknown one is not found."""
@@ -108,7 +108,7 @@ def test_the_next_function_is_the_one_after_the_caller(
     assert done.stdout.split()[0] == "1"
 
 
-@pytest.mark.promise("hook", "Other interposers of `dlsym` do no harm")
+@pytest.mark.promise("hook-33", "Other interposers of `dlsym` do no harm")
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_another_interposer_of_dlsym_does_no_harm(
     ours_first: bool, program: Program, environment: dict[str, str], finds: Callable[..., str]
@@ -122,7 +122,7 @@ def test_another_interposer_of_dlsym_does_no_harm(
     assert finds("default", "getppid", LD_PRELOAD=preload) == "libc.so.6"
 
 
-@pytest.mark.promise("Other interposers of `dlsym` do no...")
+@pytest.mark.promise("hook-33")
 def test_a_stub_of_the_driver_is_not_mistaken_for_it(
     program: Program, environment: dict[str, str], fake_driver: FakeDriver, tmp_path: Path
 ) -> None:

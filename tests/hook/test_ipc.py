@@ -77,7 +77,7 @@ def roomy_pair(tmp_path: Path) -> Iterator[Pair]:
         yield two
 
 
-@pytest.mark.promise("Memory that another process is given...")
+@pytest.mark.promise("backing-35")
 def test_both_read_what_the_other_writes(pair: Pair) -> None:
     """The bytes are the same memory, seen from either side."""
     pair.give("a")
@@ -90,7 +90,7 @@ def test_both_read_what_the_other_writes(pair: Pair) -> None:
     assert pair.importer.holds("a", 9, SHARED)
 
 
-@pytest.mark.promise("Memory that another process is given...")
+@pytest.mark.promise("backing-35")
 def test_shared_memory_stays_and_the_rest_moves(pair: Pair) -> None:
     """What is shared counts as fixed and stays on the device when another tenant needs the room;
     the rest of both processes moves; no byte of either changes."""
@@ -110,7 +110,7 @@ def test_shared_memory_stays_and_the_rest_moves(pair: Pair) -> None:
     assert pair.room.memory("alice", "fixed") == SHARED * MIB
 
 
-@pytest.mark.promise("Memory that another process is given...")
+@pytest.mark.promise("backing-35")
 def test_memory_that_is_parked_can_be_shared(pair: Pair) -> None:
     """The call waits for the turn, as an allocation does, and the memory comes back for it."""
     pair.exporter.hold("rest", 5, 36)
@@ -123,7 +123,7 @@ def test_memory_that_is_parked_can_be_shared(pair: Pair) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-44",
     "A handle opens the beginning of its allocation, large or small, any number of times; "
     "queries answer for its address as for any other",
 )
@@ -144,7 +144,7 @@ def test_opening_twice_and_closing_twice(pair: Pair) -> None:
     assert pair.importer.holds("first", 7, SHARED)
 
 
-@pytest.mark.promise("A handle opens the beginning of...")
+@pytest.mark.promise("backing-44")
 def test_what_an_opened_address_is(pair: Pair) -> None:
     """Queries answer for the whole allocation, from any address in it; it cannot be freed, taken
     for mapped memory or given on."""
@@ -166,7 +166,7 @@ def test_what_an_opened_address_is(pair: Pair) -> None:
     assert pair.importer.holds("a", 7, SHARED)
 
 
-@pytest.mark.promise("A handle opens the beginning of...")
+@pytest.mark.promise("backing-44")
 def test_small_allocations_lie_where_they_should(pair: Pair) -> None:
     """Of allocations that share a block each opens at its own beginning, in one mapping; a handle
     of an address inside one is that of the whole."""
@@ -187,7 +187,7 @@ def test_small_allocations_lie_where_they_should(pair: Pair) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-45",
     "Handles that are foreign, damaged, of this process, of freed memory, or of a process that is "
     "gone, and a driver or a process that cannot: the documented error, and one line on what to "
     "do where there is something",
@@ -210,7 +210,7 @@ def test_handles_that_are_refused(pair: Pair) -> None:
     assert pair.exporter.holds("a", 7, SHARED)
 
 
-@pytest.mark.promise("Handles that are foreign, damaged, of...")
+@pytest.mark.promise("backing-45")
 def test_memory_that_was_freed_cannot_be_opened(pair: Pair) -> None:
     """A handle dies with its memory, also when other memory comes to the same address; the device
     has it back."""
@@ -225,7 +225,7 @@ def test_memory_that_was_freed_cannot_be_opened(pair: Pair) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-46",
     "A free, an end, a stop, a fork, a context's end or closed descriptors on either side harm "
     "nobody else",
 )
@@ -245,7 +245,7 @@ def test_freed_while_it_is_open(pair: Pair) -> None:
     assert pair.importer.ask("close_shared(a)") == 0
 
 
-@pytest.mark.promise("Handles that are foreign, damaged, of...")
+@pytest.mark.promise("backing-45")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_exporter_is_gone(pair: Pair, how: signal.Signals) -> None:
     """What is open stays usable; what is not cannot be opened any more."""
@@ -260,7 +260,7 @@ def test_the_exporter_is_gone(pair: Pair, how: signal.Signals) -> None:
     pair.importer.hold("c", 1, 50)
 
 
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_the_importer_is_gone(pair: Pair) -> None:
     """Killed with the memory open: the exporter has it as before, and can give it to others."""
     pair.give("a")
@@ -273,7 +273,7 @@ def test_the_importer_is_gone(pair: Pair) -> None:
     assert bob.holds("a", 7, SHARED)
 
 
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_an_exporter_that_does_not_answer(pair: Pair) -> None:
     """One that is stopped makes an importer wait, and goes on serving when it goes on; killed in
     the middle of it, it has ended like any other."""
@@ -289,7 +289,7 @@ def test_an_exporter_that_does_not_answer(pair: Pair) -> None:
             assert pair.importer.ask(f"close_shared({address})") == 0
 
 
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_both_end_by_themselves(pair: Pair) -> None:
     """Neither the thread that serves nor memory that is open keeps a process from ending."""
     pair.give("a")
@@ -298,7 +298,7 @@ def test_both_end_by_themselves(pair: Pair) -> None:
     assert pair.exporter.process.errors() == pair.importer.process.errors() == ""
 
 
-@pytest.mark.promise("Handles that are foreign, damaged, of...")
+@pytest.mark.promise("backing-45")
 @pytest.mark.parametrize(
     "call",
     [
@@ -324,7 +324,7 @@ def test_a_driver_that_fails_while_it_is_opened(
         assert other.holds("b", 2, THREE_CHUNKS)
 
 
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_a_close_in_a_capture_is_done_later(pair: Pair) -> None:
     """A capture is not disturbed by it, and what was closed goes with the next call."""
     pair.give("a")
@@ -342,7 +342,7 @@ def test_a_close_in_a_capture_is_done_later(pair: Pair) -> None:
     assert pair.room.moved(pair.importer, "UNMAP") == SHARED * MIB
 
 
-@pytest.mark.promise("A handle opens the beginning of...")
+@pytest.mark.promise("backing-44")
 def test_the_memory_of_another_device(tmp_path: Path) -> None:
     """A context opens memory of a device that is not its own, under whatever number it sees it."""
     with room(tmp_path, devices=2) as shared:
@@ -357,7 +357,7 @@ def test_the_memory_of_another_device(tmp_path: Path) -> None:
                 assert other.holds("a", 7, SHARED)
 
 
-@pytest.mark.promise("Memory that another process is given...")
+@pytest.mark.promise("backing-35")
 @pytest.mark.full
 def test_a_block_of_many_chunks(tmp_path: Path) -> None:
     """More descriptors than go with one message: all of it is there, in order."""
@@ -377,7 +377,7 @@ def test_a_block_of_many_chunks(tmp_path: Path) -> None:
             assert there and other.ask("len(places)") > 253
 
 
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_the_end_of_a_context_ends_what_it_had(pair: Pair) -> None:
     """In the exporter the memory and its handles go; in the importer what was open there."""
     pair.give("a")
@@ -393,7 +393,7 @@ def test_the_end_of_a_context_ends_what_it_had(pair: Pair) -> None:
     pair.exporter.hold("a", 2, SHARED)
 
 
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_forks_on_both_sides(pair: Pair) -> None:
     """Children have neither descriptors nor the thread that serves them; their parents go on."""
     pair.give("a")
@@ -424,7 +424,7 @@ def memory_descriptors(pid: int) -> int:
     return sum("gpushare-sim-chunk" in str(path.readlink()) for path in kept)
 
 
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_descriptors_go_with_the_memory(roomy_pair: Pair) -> None:
     """One for each chunk while it is there, none afterwards; the importer keeps none."""
     before = memory_descriptors(roomy_pair.exporter.pid)
@@ -437,7 +437,7 @@ def test_descriptors_go_with_the_memory(roomy_pair: Pair) -> None:
     assert memory_descriptors(roomy_pair.exporter.pid) == before
 
 
-@pytest.mark.promise("Handles that are foreign, damaged, of...")
+@pytest.mark.promise("backing-45")
 def test_without_descriptors(pair: Pair) -> None:
     """The documented error on either side, and one sentence that says what to do; with descriptors
     again it works."""
@@ -459,7 +459,7 @@ def test_without_descriptors(pair: Pair) -> None:
     assert pair.importer.holds("b", 2, 20)
 
 
-@pytest.mark.promise("A free, an end, a stop...")
+@pytest.mark.promise("backing-46")
 def test_a_program_that_closes_everything(pair: Pair) -> None:
     """Descriptors that it closed are made anew with the next handle, and none of its own are
     touched."""
@@ -477,7 +477,7 @@ def test_a_program_that_closes_everything(pair: Pair) -> None:
     ]
 
 
-@pytest.mark.promise("Handles that are foreign, damaged, of...")
+@pytest.mark.promise("backing-45")
 def test_a_driver_that_takes_no_handle_types(tmp_path: Path) -> None:
     """Memory is made without, and moves; a handle is refused with what to do, and the pointer says
     so beforehand."""
@@ -494,7 +494,7 @@ def test_a_driver_that_takes_no_handle_types(tmp_path: Path) -> None:
         assert alice.holds("a", 7)
 
 
-@pytest.mark.promise("A handle opens the beginning of...")
+@pytest.mark.promise("backing-44")
 def test_an_importer_whose_own_memory_stays(pair: Pair, tmp_path: Path) -> None:
     """A process with GPUSHARE_MEMORY=off opens such handles too."""
     handle = pair.share("a")
@@ -504,7 +504,7 @@ def test_an_importer_whose_own_memory_stays(pair: Pair, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-47",
     "Only a process that shows the token gets descriptors of device memory, and the hook "
     "believes nothing that comes from outside",
 )

@@ -36,7 +36,7 @@ def output(*command: str | Path, **more: str) -> str:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-34",
     "Nothing happens in a process that never opens CUDA: no thread, no socket, no file",
 )
 def test_a_process_without_cuda_is_left_alone(
@@ -66,14 +66,16 @@ def test_the_library_comes_last_in_a_preload_list(hook: Path, program: Callable[
     assert output(plain, LD_PRELOAD=f"{other}:{hook}") == output(plain)
 
 
-@pytest.mark.promise("The hook never ends its host...")
+@pytest.mark.promise("hook-53")
 def test_it_needs_the_c_library_and_nothing_else(hook: Path) -> None:
     """Never linked to libcuda, nor to any other library."""
     needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "-d", hook))
     assert set(needed) <= {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 
-@pytest.mark.promise("bad-input", "An older glibc: the highest symbol version needed is asserted")
+@pytest.mark.promise(
+    "bad-input-34", "An older glibc: the highest symbol version needed is asserted"
+)
 def test_the_highest_glibc_version_that_it_needs(hook: Path) -> None:
     """No symbol newer than glibc 2.34."""
     needs = output("readelf", "-W", "--dyn-syms", hook)

@@ -27,7 +27,7 @@ def program(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) 
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-48",
     "Memory that a program makes and maps itself moves, at the addresses that it had, and not a "
     "byte changes",
 )
@@ -46,7 +46,7 @@ def test_it_comes_back_as_it_was(program: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-49",
     "A handle of more than 64 MiB moves in parts, and is one mapping for the program",
 )
 def test_large_memory_moves_in_parts(program: Session) -> None:
@@ -70,7 +70,7 @@ def test_large_memory_moves_in_parts(program: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-50",
     "What is mapped twice, nowhere or without access keeps its contents and its access",
 )
 def test_both_addresses_of_a_handle_lead_to_it(program: Session) -> None:
@@ -91,7 +91,7 @@ def test_both_addresses_of_a_handle_lead_to_it(program: Session) -> None:
     ]
 
 
-@pytest.mark.promise("What is mapped twice, nowhere or...")
+@pytest.mark.promise("backing-50")
 def test_memory_without_an_address_keeps_its_bytes(program: Session) -> None:
     """Unmapped, it leaves and comes back by an address of ours."""
     lines = [
@@ -107,7 +107,7 @@ def test_memory_without_an_address_keeps_its_bytes(program: Session) -> None:
     assert program.run(*lines) == ["0 1 (0, 2) 1 (2, 0)", "0 0", "True 1 1", "True"]
 
 
-@pytest.mark.promise("What is mapped twice, nowhere or...")
+@pytest.mark.promise("backing-50")
 def test_memory_without_access_keeps_its_bytes(program: Session) -> None:
     """And has no more access than before."""
     lines = [
@@ -127,7 +127,7 @@ def test_memory_without_access_keeps_its_bytes(program: Session) -> None:
     ]
 
 
-@pytest.mark.promise("What is mapped twice, nowhere or...")
+@pytest.mark.promise("backing-50")
 def test_accesses_of_other_devices_come_back(program: Session) -> None:
     lines = ["second = opened(1)", "opened(0)", "handle, at = mapped(2 * MIB)"]
     lines += ["print(grant(at, 2 * MIB, READ_WRITE, 1), park(), restore())"]
@@ -163,7 +163,7 @@ def test_neighbours_are_unmapped_in_one_call(program: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-51",
     "An export fixes memory, and asking for exportable or RDMA-capable memory does not",
 )
 def test_who_only_asks_for_an_export_has_memory_that_moves(program: Session) -> None:

@@ -10,7 +10,7 @@ OUT_OF_MEMORY = 2
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-35",
     "Plain, pitched, managed, stream-ordered, array and created memory is counted",
 )
 def test_plain_allocations_and_frees_are_counted(session: Session) -> None:
@@ -21,14 +21,14 @@ def test_plain_allocations_and_frees_are_counted(session: Session) -> None:
     assert session.memory() == [(3, 3), (8, 8), (5, 5), (0, 0)]
 
 
-@pytest.mark.promise("Allocations of each kind wait for...")
+@pytest.mark.promise("hook-6")
 def test_allocations_wait_at_the_gate_and_frees_do_not(session: Session) -> None:
     """An allocation passes the gate as such; a free never does."""
     session.run("free(alloc(MIB))")
     assert session.told("gate") == ["gate cuMemAlloc_v2 alloc legacy (nil)"]
 
 
-@pytest.mark.promise("A wait can be cancelled from...")
+@pytest.mark.promise("hook-11")
 def test_a_cancelled_allocation_is_not_counted(session: Session) -> None:
     """A cancelled wait answers 800, never out-of-memory, and leaves nothing claimed."""
     assert session.run(
@@ -37,7 +37,7 @@ def test_a_cancelled_allocation_is_not_counted(session: Session) -> None:
     assert set(session.memory()) == {(0, 0)}
 
 
-@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
+@pytest.mark.promise("hook-35")
 def test_pitched_memory_counts_with_the_drivers_pitch(session: Session) -> None:
     """What counts is the pitch that the driver chose, times the height."""
     session.run(
@@ -47,7 +47,7 @@ def test_pitched_memory_counts_with_the_drivers_pitch(session: Session) -> None:
     assert session.memory() == [(2, 2)]
 
 
-@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
+@pytest.mark.promise("hook-35")
 def test_managed_and_stream_ordered_memory_count(session: Session) -> None:
     """Managed memory, and memory from a device's pool or a pool of its own."""
     session.run(
@@ -69,7 +69,9 @@ def test_a_pool_of_host_memory_does_not_count(session: Session) -> None:
     assert session.memory() == []
 
 
-@pytest.mark.promise("hook", "Captured allocations are graph-owned, and count when the graph runs")
+@pytest.mark.promise(
+    "hook-36", "Captured allocations are graph-owned, and count when the graph runs"
+)
 def test_captured_memory_is_the_graphs(session: Session) -> None:
     """An allocation made in a capture waits for nothing, and is no memory yet."""
     printed = session.run(
@@ -88,8 +90,8 @@ def test_a_capture_that_does_not_begin_is_taken_back(session: Session) -> None:
     assert session.run(*lines, MEMORY_DRIVER_FAIL="cuStreamBeginCapture_v2") == ["401 0"]
 
 
-@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
-@pytest.mark.promise("Memory that cannot be moved is...")
+@pytest.mark.promise("hook-35")
+@pytest.mark.promise("hook-37")
 def test_arrays_count_and_are_fixed(session: Session) -> None:
     """Arrays of two and three dimensions and mipmapped ones, by their elements; sparse ones have no
     memory of their own."""
@@ -103,7 +105,7 @@ def test_arrays_count_and_are_fixed(session: Session) -> None:
     assert session.memory() == [(4, 4), (12, 12), (12, 12), (8, 8), (0, 0)]
 
 
-@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
+@pytest.mark.promise("hook-35")
 def test_created_memory_counts_until_its_last_holder_is_gone(session: Session) -> None:
     """Physical memory that is released while it is mapped counts until it is unmapped; a retained
     handle holds it too."""
@@ -133,7 +135,7 @@ def test_one_unmap_may_cover_several_pieces(session: Session) -> None:
     assert session.memory() == [(2, 2), (0, 0)]
 
 
-@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
+@pytest.mark.promise("hook-35")
 def test_an_unmap_of_half_a_piece_frees_nothing(session: Session) -> None:
     """The driver refuses it, so the memory is there until its mapping is unmapped as a whole."""
     session.run(
@@ -147,7 +149,7 @@ def test_an_unmap_of_half_a_piece_frees_nothing(session: Session) -> None:
     assert session.memory() == [(4, 4), (5, 5), (1, 1)]
 
 
-@pytest.mark.promise("hook", "Memory that cannot be moved is counted as fixed")
+@pytest.mark.promise("hook-37", "Memory that cannot be moved is counted as fixed")
 def test_exported_memory_becomes_fixed(session: Session) -> None:
     """What another process can map cannot be moved; memory opened from another is not counted."""
     session.run(
@@ -162,8 +164,8 @@ def test_exported_memory_becomes_fixed(session: Session) -> None:
     assert session.memory() == [(2, 2), (6, 6), (4, 4)]
 
 
-@pytest.mark.promise("A cap holds, for all processes...")
-@pytest.mark.promise("The user reads why memory was...")
+@pytest.mark.promise("hook-7")
+@pytest.mark.promise("park-34")
 def test_the_cap_refuses_what_would_pass_it(session: Session) -> None:
     """Above the cap, the tenant's other processes included, an allocation is out-of-memory without
     a call of the driver; what is freed can be had again. A log line says why, each time."""
@@ -188,14 +190,14 @@ def test_a_refusal_of_the_driver_is_not_counted(session: Session) -> None:
     assert answers == ["-2 -2", "True"]
 
 
-@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
+@pytest.mark.promise("hook-35")
 def test_a_free_that_fails_stays_counted(session: Session) -> None:
     """Memory whose free the driver refuses is still there."""
     session.run("a = alloc(2 * MIB)", "free(a)", MEMORY_DRIVER_FAIL="cuMemFree_v2")
     assert session.memory()[-1] == (2, 2)
 
 
-@pytest.mark.promise("A cap holds, for all processes...")
+@pytest.mark.promise("hook-7")
 def test_threads_cannot_pass_the_cap_together(session: Session) -> None:
     """Of sixteen threads that allocate at once, just as many succeed as fit."""
     lines = (
@@ -213,7 +215,7 @@ def test_without_a_context_nothing_is_counted(session: Session) -> None:
     assert session.memory() == []
 
 
-@pytest.mark.promise("`cuMemGetInfo` and `cuDeviceTotalMem` answer for the...")
+@pytest.mark.promise("hook-8")
 def test_memory_info_answers_for_the_tenant(session: Session) -> None:
     """Total is the cap, free what is left of it; without a cap the driver's numbers stand, and
     what is free on the device is never exceeded."""
@@ -228,7 +230,7 @@ def test_memory_info_answers_for_the_tenant(session: Session) -> None:
     assert session.run(*lines, FAKE_CAP=str(20 << 30)) == ["(10240, 16384)"]
 
 
-@pytest.mark.promise("It is fork-safe...")
+@pytest.mark.promise("hook-18")
 def test_a_forked_child_has_nothing(session: Session) -> None:
     """A child starts with no memory of its own, and its cuInit is told again."""
     lines = (

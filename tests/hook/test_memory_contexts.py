@@ -7,8 +7,8 @@ import pytest
 from tests.hook.session import Session
 
 
-@pytest.mark.promise("hook", "Contexts, also primary and green ones, take their memory along")
-@pytest.mark.promise("Several contexts and devices in one...")
+@pytest.mark.promise("hook-38", "Contexts, also primary and green ones, take their memory along")
+@pytest.mark.promise("hook-10")
 def test_the_context_takes_its_memory_along(session: Session) -> None:
     """What was allocated in a context that is destroyed is gone with it, and only that."""
     session.run(
@@ -22,7 +22,7 @@ def test_the_context_takes_its_memory_along(session: Session) -> None:
     assert session.told("device_opened", "device_closed") == ["device_opened 0", "device_closed 0"]
 
 
-@pytest.mark.promise("Contexts, also primary and green ones...")
+@pytest.mark.promise("hook-38")
 def test_a_primary_context_opens_once_and_closes_with_its_last_release(session: Session) -> None:
     """Retained twice and released twice it is opened and closed once; a reset closes at once."""
     retain = "call('cuDevicePrimaryCtxRetain', byref(POINTER), 0)"
@@ -37,7 +37,7 @@ def test_a_primary_context_opens_once_and_closes_with_its_last_release(session: 
     assert session.told("device_opened", "device_closed") == [*both, both[0]]
 
 
-@pytest.mark.promise("Contexts, also primary and green ones...")
+@pytest.mark.promise("hook-38")
 def test_a_green_context_is_told_as_its_context(session: Session) -> None:
     """A process may have green contexts alone."""
     session.run("made('cuGreenCtxCreate', c_void_p(0), 0, 1)")

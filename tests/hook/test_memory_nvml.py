@@ -19,7 +19,7 @@ NVML = (
 )
 
 
-@pytest.mark.promise("NVML memory queries answer for the...")
+@pytest.mark.promise("hook-9")
 def test_nvml_agrees_with_cuda_in_one_process(session: Session) -> None:
     """With CUDA in the process, both memory answers of NVML are those of cuMemGetInfo."""
     capped = {"FAKE_CAP": str(1000 * MIB), "FAKE_OTHERS": str(300 * MIB)}
@@ -31,7 +31,7 @@ def test_nvml_agrees_with_cuda_in_one_process(session: Session) -> None:
     ]
 
 
-@pytest.mark.promise("NVML memory queries answer for the...")
+@pytest.mark.promise("hook-9")
 def test_nvml_without_a_cap_shows_the_tenants_use(session: Session) -> None:
     """The whole device is the tenant's to have. What others hold of it counts as reserved; the
     older answer knows no reserved memory, there it counts as used."""
@@ -39,7 +39,7 @@ def test_nvml_without_a_cap_shows_the_tenants_use(session: Session) -> None:
     assert session.run(*lines) == ["[16384, 10240, 6144]", "[16384, 6044, 10240, 100]"]
 
 
-@pytest.mark.promise("NVML memory queries answer for the...")
+@pytest.mark.promise("hook-9")
 def test_nvml_without_cuda_asks_the_scheduler(session: Session) -> None:
     """nvidia-smi in a kernel shows the tenant's cap and use; without an answer NVML's own."""
     no_cuda = {"MEMORY_DRIVER_NO_CUDA": "1"}
@@ -60,7 +60,7 @@ def test_nvml_without_cuda_asks_the_scheduler(session: Session) -> None:
     ]
 
 
-@pytest.mark.promise("hook", "NVML lists the processes of the tenant only")
+@pytest.mark.promise("hook-39", "NVML lists the processes of the tenant only")
 def test_nvml_lists_the_tenants_processes_only(session: Session) -> None:
     """Of this process, its parent (another tenant's) and process 1, this one is left, with the
     bytes that we count."""
@@ -75,7 +75,7 @@ def test_nvml_lists_the_tenants_processes_only(session: Session) -> None:
     assert session.run(*lines, GPUSHARE_TOKEN="mine") == ["[(True, 100)]"]
 
 
-@pytest.mark.promise("NVML lists the processes of the...")
+@pytest.mark.promise("hook-39")
 def test_nvml_lists_siblings_by_their_token(session: Session) -> None:
     """A child of the tenant sees its parent in the list, because both have the tenant's token."""
     child = (

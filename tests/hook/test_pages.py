@@ -68,7 +68,7 @@ steps = st.tuples(
 )
 
 
-@pytest.mark.promise("backing", "Any address in mapped memory leads to its mapping")
+@pytest.mark.promise("backing-52", "Any address in mapped memory leads to its mapping")
 @settings(
     max_examples=60,
     deadline=None,

@@ -34,7 +34,7 @@ def pooled(environment: dict[str, str], tmp_path: Path) -> Session:
 
 
 @pytest.mark.promise(
-    "accounts", "Memory that a pool keeps after a free counts until the pool gives it back"
+    "accounts-55", "Memory that a pool keeps after a free counts until the pool gives it back"
 )
 def test_what_a_pool_keeps_counts(pooled: Session) -> None:
     """It is the process's as long as the driver holds it, and what is allocated again from it is
@@ -79,7 +79,7 @@ def test_a_pool_that_is_destroyed_keeps_nothing(pooled: Session) -> None:
     assert pooled.memory()[-1] == (0, 0)
 
 
-@pytest.mark.promise("Memory that a pool keeps after...")
+@pytest.mark.promise("accounts-55")
 def test_memory_is_counted_on_the_device_of_its_stream(pooled: Session) -> None:
     """The driver takes it from that device, also where the thread has no current context."""
     lines = [

@@ -75,7 +75,7 @@ steps = st.tuples(
 )
 
 
-@pytest.mark.promise("hook", "The registry of allocations is right, under threads too")
+@pytest.mark.promise("hook-40", "The registry of allocations is right, under threads too")
 @settings(
     max_examples=40,
     deadline=None,
@@ -110,7 +110,7 @@ def test_many_records_come_and_go(registry: Path) -> None:
     assert sums == "0 0 0"
 
 
-@pytest.mark.promise("The registry of allocations is right...")
+@pytest.mark.promise("hook-40")
 def test_threads_leave_nothing_behind(registry_tsan: Path) -> None:
     """Eight threads that claim, add and take at once: no race, and all sums back at zero."""
     done = subprocess.run([registry_tsan, "8"], capture_output=True, text=True, check=False)

@@ -65,7 +65,7 @@ steps = st.lists(
 )
 
 
-@pytest.mark.promise("10,000 allocations of 4 KiB take...")
+@pytest.mark.promise("backing-21")
 @settings(
     max_examples=40,
     deadline=None,
@@ -87,7 +87,7 @@ def test_a_slab_behaves_like_a_list_of_units(slab: Path, chosen: list[tuple[str,
     assert done.stdout.splitlines() == expected
 
 
-@pytest.mark.promise("10,000 allocations of 4 KiB take...")
+@pytest.mark.promise("backing-21")
 def test_a_slab_can_be_filled_and_emptied(slab: Path) -> None:
     """4,096 allocations fit, no more; freed in another order, all of it is free again."""
     lines = ["take 512\n"] * (UNITS + 1) + ["take 1\n"]

@@ -152,7 +152,7 @@ def end(running: Running) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-53",
     "Memory of a pool that was freed in one stream is another one's only when that is over, "
     "and parts of what was freed are used again",
 )
@@ -190,7 +190,7 @@ def test_addresses_are_kept_in_order(space: Path, chosen: list[tuple[str, int, i
     end(running)
 
 
-@pytest.mark.promise("Memory of a pool that was freed in one...")
+@pytest.mark.promise("backing-53")
 def test_a_stream_has_its_own_and_what_lies_beside_it(space: Path) -> None:
     """Larger sizes grow out of what the stream has freed; other streams have it when it is over."""
     running = run(space)
@@ -207,7 +207,7 @@ def test_a_stream_has_its_own_and_what_lies_beside_it(space: Path) -> None:
     end(running)
 
 
-@pytest.mark.promise("Memory of a pool that was freed in one...")
+@pytest.mark.promise("backing-53")
 def test_what_is_lost_is_nobody_s_until_it_is_given_back(space: Path) -> None:
     """Of what lies in a slot: what is free, at once, and what is freed later. The slot goes when
     all of it is lost, and its addresses are used again."""
@@ -227,7 +227,7 @@ def test_what_is_lost_is_nobody_s_until_it_is_given_back(space: Path) -> None:
     end(running)
 
 
-@pytest.mark.promise("Memory of a pool that was freed in one...")
+@pytest.mark.promise("backing-53")
 def test_a_run_of_which_some_is_lost(space: Path) -> None:
     """It cannot be settled. Nobody has its memory, and what was missing is missing as before."""
     running = run(space)

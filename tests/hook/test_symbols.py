@@ -84,9 +84,9 @@ def gate_lines(trace: Path) -> list[list[str]]:
     return [line.split()[1:4] for line in lines if line.startswith("gate ")]
 
 
-@pytest.mark.promise("hook", "All ABI versions and both stream variants are reached by `dlsym`")
+@pytest.mark.promise("hook-41", "All ABI versions and both stream variants are reached by `dlsym`")
 @pytest.mark.promise(
-    "hook",
+    "hook-42",
     "Every version and variant of a gated call passes the gate, and no other call does",
 )
 def test_dlsym_leads_to_each_functions_own_wrapper(
@@ -110,7 +110,7 @@ def test_dlsym_leads_to_each_functions_own_wrapper(
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-43",
     "All ABI versions and both stream variants are reached by `cuGetProcAddress` and `_v2`",
 )
 @pytest.mark.parametrize("way", ["proc", "proc_no_status", "proc1"])
@@ -135,7 +135,7 @@ def test_proc_address_leads_to_the_version_and_variant_asked_for(
 
 
 @pytest.mark.promise(
-    "All ABI versions and both stream variants are reached by `cuGetProcAddress`...",
+    "hook-43",
 )
 def test_versions_between_two_lead_to_the_older(
     ask: Ask, table: list[Entry], fake_driver: FakeDriver
@@ -156,7 +156,7 @@ def test_versions_between_two_lead_to_the_older(
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-44",
     "A function that the driver lacks stays absent; one newer than the headers passes, and "
     "the log says so",
 )
@@ -178,7 +178,7 @@ def test_what_is_absent_stays_absent(ask: Ask) -> None:
 
 
 @pytest.mark.promise(
-    "All ABI versions and both stream variants are reached by `cuGetProcAddress`...",
+    "hook-43",
 )
 def test_proc_address_found_through_itself_is_ours(ask: Ask) -> None:
     """cuGetProcAddress asked for cuGetProcAddress gives the wrapper, in both versions."""
@@ -188,7 +188,7 @@ def test_proc_address_found_through_itself_is_ours(ask: Ask) -> None:
     assert [answer.object_name for answer in ask(requests)] == ["libgpushare.so"] * 2
 
 
-@pytest.mark.promise("hook", "`GPUSHARE_DISABLE=1` takes the hook out")
+@pytest.mark.promise("hook-45", "`GPUSHARE_DISABLE=1` takes the hook out")
 def test_a_switched_off_hook_hands_out_the_driver(
     ask: Ask, table: list[Entry], fake_driver: FakeDriver, tmp_path: Path
 ) -> None:
@@ -201,8 +201,8 @@ def test_a_switched_off_hook_hands_out_the_driver(
     assert not (tmp_path / "trace").exists()
 
 
-@pytest.mark.promise("Every version and variant of a...")
-@pytest.mark.promise("Frees, destroys, synchronises and reports are...")
+@pytest.mark.promise("hook-42")
+@pytest.mark.promise("hook-21")
 def test_a_cancelled_call_never_reaches_the_driver(ask: Ask, table: list[Entry]) -> None:
     """Every gated call that is cancelled returns 800, and nothing that is not gated does."""
     entries = [entry for entry in cuda_entries(table) if entry.exported_name not in NOT_CALLED]
@@ -212,7 +212,7 @@ def test_a_cancelled_call_never_reaches_the_driver(ask: Ask, table: list[Entry])
         assert cancelled == (entry.gate not in NOT_GATED), entry.exported_name
 
 
-@pytest.mark.promise("A function that the driver lacks...")
+@pytest.mark.promise("hook-44")
 def test_a_newer_version_passes_ungated_and_is_told_once(
     program: Callable[..., Path], environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -243,7 +243,7 @@ def test_a_newer_version_passes_ungated_and_is_told_once(
     assert "Install a newer jupyter-gpushare" in done.stderr
 
 
-@pytest.mark.promise("hook", "Direct linking reaches the wrappers")
+@pytest.mark.promise("hook-46", "Direct linking reaches the wrappers")
 def test_direct_linking_reaches_wrappers_and_driver(
     program: Callable[..., Path],
     environment: dict[str, str],
@@ -263,7 +263,7 @@ def test_direct_linking_reaches_wrappers_and_driver(
     assert len(gate_lines(tmp_path / "trace")) == 1
 
 
-@pytest.mark.promise("A function that the driver lacks...")
+@pytest.mark.promise("hook-44")
 def test_a_function_that_the_driver_lacks_is_not_found(
     program: Callable[..., Path],
     environment: dict[str, str],

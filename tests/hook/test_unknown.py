@@ -71,7 +71,7 @@ def test_asking_for_an_unknown_function_is_nothing(unknown: Unknown) -> None:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-50",
     "A driver's function that no header has stops parking at its first call, and says so once",
 )
 def test_the_first_call_of_an_unknown_function_stops_parking(
@@ -125,7 +125,7 @@ def deep(program: Callable[..., Path], environment: dict[str, str]) -> Callable[
     return run
 
 
-@pytest.mark.promise("hook", "Libraries loaded with `RTLD_DEEPBIND` reach the wrappers too")
+@pytest.mark.promise("hook-51", "Libraries loaded with `RTLD_DEEPBIND` reach the wrappers too")
 @pytest.mark.parametrize("way", ["dlopen", "dlmopen"])
 def test_a_library_that_binds_deep_reaches_the_wrappers(
     way: str, deep: Callable[..., list[str]]

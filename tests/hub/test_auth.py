@@ -65,7 +65,7 @@ def hub() -> Hub:
     return Hub()
 
 
-@pytest.mark.promise("Owners are what the hub says...")
+@pytest.mark.promise("hub-19")
 def test_the_hub_says_whose_a_token_is(hub: Hub) -> None:
     """Name, groups and scopes are the hub's word; nobody is an administrator for that."""
     alice = hub.owner_of(ALICES)
@@ -73,7 +73,7 @@ def test_the_hub_says_whose_a_token_is(hub: Hub) -> None:
     assert hub.owner_of(BOBS).name == "bob"
 
 
-@pytest.mark.promise("Roles have least privilege: the service...")
+@pytest.mark.promise("hub-13")
 def test_only_the_scope_makes_an_administrator(hub: Hub) -> None:
     """The hub's own administrators are none here unless the token says so."""
     hub.models["root"] = model("root", "custom:gpushare:admin", "custom:gpushare:use")
@@ -82,7 +82,7 @@ def test_only_the_scope_makes_an_administrator(hub: Hub) -> None:
     assert not hub.owner_of("boss").admin
 
 
-@pytest.mark.promise("A revoked or foreign hub token...")
+@pytest.mark.promise("bad-input-38")
 @pytest.mark.parametrize(
     "foreign",
     [
@@ -107,7 +107,7 @@ def test_a_foreign_token(hub: Hub, foreign: dict[str, Any]) -> None:
     assert refused.value.status == 403
 
 
-@pytest.mark.promise("A revoked or foreign hub token...")
+@pytest.mark.promise("bad-input-38")
 def test_a_revoked_token(hub: Hub) -> None:
     """It is refused as soon as the hub's answer about it is not fresh any more."""
     hub.owner_of(ALICES)
@@ -123,7 +123,7 @@ def test_a_revoked_token(hub: Hub) -> None:
         hub.owner_of(ALICES)
 
 
-@pytest.mark.promise("A hub that restarts: servers and...")
+@pytest.mark.promise("bad-input-35")
 def test_a_hub_that_is_being_restarted(hub: Hub) -> None:
     """Known tokens are good for five minutes after the hub's last word, unknown ones are not."""
     hub.owner_of(ALICES)

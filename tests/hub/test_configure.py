@@ -42,7 +42,7 @@ def environment_of(c: Config, spawner: type[LocalProcessSpawner] = LocalProcessS
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-11",
     "Two lines are enough: the hub starts the scheduler as its service, and its servers find it",
 )
 def test_two_lines_are_enough(c: Config) -> None:
@@ -63,7 +63,7 @@ def test_two_lines_are_enough(c: Config) -> None:
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-12",
     "`setup(c)` may be called twice, chains hooks, and replaces nothing that the administrator "
     "has configured",
 )
@@ -76,7 +76,7 @@ def test_called_twice(c: Config) -> None:
     assert repr(c) == once
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_an_entry_after_setup_is_refused(c: Config) -> None:
     """It would change nothing; what was read before is as it was, and copies may be changed."""
     c.GPUShare.runtime_dir = "/somewhere"
@@ -91,7 +91,7 @@ def test_an_entry_after_setup_is_refused(c: Config) -> None:
     copied.GPUShare.enabled = False
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_what_is_there_stays(c: Config) -> None:
     """Services, roles, scopes and variables of the administrator are all still there."""
     c.JupyterHub.services.append({"name": "theirs"})
@@ -105,7 +105,7 @@ def test_what_is_there_stays(c: Config) -> None:
     assert environment_of(c)["THEIRS"] == "1"
 
 
-@pytest.mark.promise("Once sharing is backed out, new...")
+@pytest.mark.promise("hub-16")
 def test_switched_off(c: Config) -> None:
     """With `enabled` off only the scopes' names are there, without which the hub would fail at the
     tokens of servers that were started before; and new servers share nothing on their own."""
@@ -122,7 +122,7 @@ def test_switched_off(c: Config) -> None:
     assert ours == {"GPUSHARE_DISABLE": "1", "GPUSHARE_DISABLED_BY": "administrator"}
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_a_scheduler_of_their_own(c: Config) -> None:
     """A service of our name that somebody else has defined is left as it is."""
     theirs = {"name": "gpushare", "url": "http://127.0.0.1:1"}
@@ -131,7 +131,7 @@ def test_a_scheduler_of_their_own(c: Config) -> None:
     assert hubs_services(c) == [theirs]
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_a_variable_of_their_own(c: Config) -> None:
     """A variable that the administrator has set for a spawner wins, in every way of setting it."""
     c.Spawner.environment.update({"GPUSHARE_SCHEDULER_UID": "77"})
@@ -151,7 +151,7 @@ def test_a_spawner_class_with_its_own_environment(c: Config) -> None:
     assert {"THEIRS", "GPUSHARE_RUNTIME_DIR"} <= set(simple)
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_hooks_of_the_administrator_stay(c: Config) -> None:
     """pre_spawn_hook is not touched; a server_token_scopes hook is asked, and ours added once."""
 
@@ -168,7 +168,7 @@ def test_hooks_of_the_administrator_stay(c: Config) -> None:
     assert asyncio.run(c.Spawner.server_token_scopes(None)) == ["theirs", OWN_USE]
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [(["theirs"], ["theirs", OWN_USE]), ([], []), (lambda spawner: ["x"], ["x", OWN_USE])],
@@ -183,7 +183,7 @@ def test_scopes_of_the_servers_token(c: Config, given: Any, expected: list[str])
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-13",
     "Roles have least privilege: the service has no right at the hub, no server's token may "
     "administer",
 )
@@ -209,7 +209,7 @@ def test_least_privilege(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "admin" not in {r["name"] for r in c.JupyterHub.load_roles}
 
 
-@pytest.mark.promise("Roles have least privilege: the service...")
+@pytest.mark.promise("hub-13")
 def test_roles_that_somebody_has_changed(c: Config) -> None:
     """Their scopes stay, ours are added; a role `user` that is defined anew has ours in it,
     because the hub then reads no extra_user_scopes."""
@@ -239,7 +239,7 @@ def test_an_authenticator_that_manages_roles(c: Config) -> None:
     assert "users" not in role(c, "gpushare-admin")
 
 
-@pytest.mark.promise("Roles have least privilege: the service...")
+@pytest.mark.promise("hub-13")
 def test_chosen_administrators(c: Config) -> None:
     """c.GPUShare names users and groups instead of the hub's administrators."""
     c.Authenticator.admin_users = {"root"}
@@ -283,7 +283,7 @@ def test_lists_may_be_added_to(c: Config) -> None:
 
 
 @pytest.mark.promise(
-    "hub", "A wrong entry of `c.GPUShare` stops the hub, with what is wrong and what to do"
+    "hub-14", "A wrong entry of `c.GPUShare` stops the hub, with what is wrong and what to do"
 )
 @pytest.mark.parametrize(
     ("name", "value", "sentences"),

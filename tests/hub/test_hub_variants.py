@@ -26,7 +26,7 @@ from tests.support.waits import WAIT_S_MAX
 ACCOUNTS = "tests.hub.spawners.AccountsSpawner"
 
 
-@pytest.mark.promise("hub", "It works with spawners that start from an empty environment")
+@pytest.mark.promise("hub-15", "It works with spawners that start from an empty environment")
 @pytest.mark.full
 def test_a_spawner_with_an_empty_environment(start_hub: Callable[..., HubOnAMachine]) -> None:
     """A server that gets nothing of the hub's environment finds the scheduler all the same."""
@@ -67,7 +67,7 @@ def test_an_account_for_each_user(start_hub: Callable[..., HubOnAMachine]) -> No
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-35",
     "A hub that restarts: servers and kernels live on and are the same users'",
 )
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
@@ -104,7 +104,7 @@ def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bo
 
 
 @pytest.mark.promise(
-    "hub", "Once sharing is backed out, new kernels are plain, and older servers go on"
+    "hub-16", "Once sharing is backed out, new kernels are plain, and older servers go on"
 )
 @pytest.mark.full
 def test_backing_out(start_hub: Callable[..., HubOnAMachine]) -> None:
@@ -127,7 +127,7 @@ def test_backing_out(start_hub: Callable[..., HubOnAMachine]) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("hub", "A view that the hub does not start lets its users in too")
+@pytest.mark.promise("hub-17", "A view that the hub does not start lets its users in too")
 def test_a_view_that_runs_elsewhere(start_hub: Callable[..., HubOnAMachine]) -> None:
     """With the variables that docs/view.md lists, as the chart sets them."""
     (port,) = free_ports(1)
@@ -165,7 +165,9 @@ def test_a_view_that_runs_elsewhere(start_hub: Callable[..., HubOnAMachine]) -> 
 
 
 @pytest.mark.full
-@pytest.mark.promise("view", "The hub restarts, and the view and its nodes find each other again")
+@pytest.mark.promise(
+    "view-12", "The hub restarts, and the view and its nodes find each other again"
+)
 def test_a_hub_with_a_view_restarts(start_hub: Callable[..., HubOnAMachine]) -> None:
     """Tokens are the same, and the scheduler that the new hub starts takes the old one's place."""
     (port,) = free_ports(1)

@@ -32,7 +32,7 @@ def home(start_hub: Callable[..., HubOnAMachine], python: Path) -> HubOnAMachine
     return start_hub(python=python, our_lines=VIEW_LINES.format(port=port) + OUR_LINES)
 
 
-@pytest.mark.promise("hub", "JupyterHub 5 does too")
+@pytest.mark.promise("hub-18", "JupyterHub 5 does too")
 def test_two_users_take_turns(home: HubOnAMachine) -> None:
     """Each kernel is a tenant of the user who logged in, both use the GPU, and each user's panel
     knows whose it is."""
@@ -49,7 +49,7 @@ def test_two_users_take_turns(home: HubOnAMachine) -> None:
         home.hub.wait_until(lambda: told(visitor) == expected, "the panel knows")  # noqa: B023
 
 
-@pytest.mark.promise("JupyterHub 5 does too...")
+@pytest.mark.promise("hub-18")
 def test_the_view(home: HubOnAMachine) -> None:
     """Its OAuth lets users in, its page's requests need the XSRF token, and who is an administrator
     is known by the cookie as by a token."""
@@ -74,7 +74,7 @@ def told(visitor: Visitor) -> tuple[str, str, list[str]]:
     return state["scheduler"], state["user"], [each["tenant_id"] for each in state["kernels"]]
 
 
-@pytest.mark.promise("JupyterHub 5 does too...")
+@pytest.mark.promise("hub-18")
 def test_a_token_is_its_owners_alone(home: HubOnAMachine) -> None:
     """Alice's token registers nobody for bob, and what it may see names nobody else."""
     alice = home.hub.visitor("alice")

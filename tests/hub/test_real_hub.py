@@ -50,9 +50,9 @@ def alices_token(hers: HubKernel) -> str:
     return hers.run("import os; print(os.environ['JUPYTERHUB_API_TOKEN'])").ok().text.strip()
 
 
-@pytest.mark.promise("hub", "Owners are what the hub says, also where users share an account")
+@pytest.mark.promise("hub-19", "Owners are what the hub says, also where users share an account")
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-36",
     "A user name with spaces, unicode and HTML: it is text everywhere, and takes turns",
 )
 def test_owners_are_what_the_hub_says(
@@ -67,9 +67,9 @@ def test_owners_are_what_the_hub_says(
         assert (tenant["owner"], tenant["name"]) == (owner, kernel.name)
 
 
-@pytest.mark.promise("Two lines are enough: the hub...")
-@pytest.mark.promise("hub", "Users of a hub take turns and never overlap")
-@pytest.mark.promise("A user name with spaces, unicode...")
+@pytest.mark.promise("hub-11")
+@pytest.mark.promise("hub-20", "Users of a hub take turns and never overlap")
+@pytest.mark.promise("bad-input-36")
 def test_users_take_turns(home: HubOnAMachine, hers: HubKernel, zoes: HubKernel) -> None:
     """Overlapping cells of two users never have the device at once, and both are served."""
     observed = ObservedKernels(home.machine, [hers, zoes])
@@ -77,7 +77,7 @@ def test_users_take_turns(home: HubOnAMachine, hers: HubKernel, zoes: HubKernel)
     assert overlaps(observed.play_until_served(gpu_cells.fill_and_check(3, 10.0, 6), 3)) == 0
 
 
-@pytest.mark.promise("bad-input", "A hub token that registers for somebody else: 403")
+@pytest.mark.promise("bad-input-37", "A hub token that registers for somebody else: 403")
 def test_alices_token_does_not_register_for_another(home: HubOnAMachine, alices_token: str) -> None:
     """Whom she names makes no difference: 403 for another user, and hers is hers."""
     body = {"name": "x", "kind": "kernel"}
@@ -91,7 +91,7 @@ def test_alices_token_does_not_register_for_another(home: HubOnAMachine, alices_
     home.hub.ask("DELETE", f"/tenants/{answer['tenant_id']}", token=alices_token)
 
 
-@pytest.mark.promise("A user is in the groups that...")
+@pytest.mark.promise("hub-31")
 def test_groups_are_the_hubs(home: HubOnAMachine, hers: HubKernel, zoes: HubKernel) -> None:
     """Zoë's notebook registers anew with whatever it likes; only alice is in the group."""
     body = {"name": "x", "kind": "kernel", "groups": ["staff"]}
@@ -106,7 +106,7 @@ def test_groups_are_the_hubs(home: HubOnAMachine, hers: HubKernel, zoes: HubKern
     home.hub.ask("DELETE", f"/tenants/{answer['tenant_id']}", token=token)
 
 
-@pytest.mark.promise("hub", "A user acts on no other user's kernel")
+@pytest.mark.promise("hub-21", "A user acts on no other user's kernel")
 def test_alices_token_does_not_act_on_others(
     home: HubOnAMachine, alices_token: str, zoes: HubKernel
 ) -> None:
@@ -125,7 +125,7 @@ def test_alices_token_does_not_act_on_others(
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-22",
     "The raw JSON for another user's name has it nowhere, asked for with one's own token, and the "
     "magic shows as little",
 )
@@ -146,7 +146,7 @@ def test_others_are_anonymous(
     assert sum(t["owner"] == "another user" for t in answer["tenants"]) == 1
 
 
-@pytest.mark.promise("The raw JSON for another user's...")
+@pytest.mark.promise("hub-22")
 def test_the_magic_shows_what_its_user_may_see(hers: HubKernel, zoes: HubKernel) -> None:
     """`%gpushare` in alice's notebook tells that somebody has the device, and not who: under one
     account, which is the scheduler's too."""
@@ -161,7 +161,7 @@ def test_the_magic_shows_what_its_user_may_see(hers: HubKernel, zoes: HubKernel)
     assert "zoes secret.ipynb (this kernel)" in own
 
 
-@pytest.mark.promise("A revoked or foreign hub token...")
+@pytest.mark.promise("bad-input-38")
 def test_a_foreign_token(home: HubOnAMachine, alice: Visitor) -> None:
     """A token of alice's that was made for something else is refused, with what to do."""
     token = alice.new_token("read:users:name!user")
@@ -169,7 +169,7 @@ def test_a_foreign_token(home: HubOnAMachine, alice: Visitor) -> None:
     assert (status, "made for something else" in answer["message"]) == (403, True)
 
 
-@pytest.mark.promise("bad-input", "A revoked or foreign hub token: 403, with what to do")
+@pytest.mark.promise("bad-input-38", "A revoked or foreign hub token: 403, with what to do")
 def test_a_revoked_token(home: HubOnAMachine, alice: Visitor) -> None:
     """A token that alice has taken back is worth nothing."""
     token = alice.new_token()
@@ -199,7 +199,7 @@ def test_another_account_without_a_token(home: HubOnAMachine) -> None:
     assert as_other_user(look).startswith("401: This scheduler belongs to a JupyterHub")
 
 
-@pytest.mark.promise("Owners are what the hub says...")
+@pytest.mark.promise("hub-19")
 def test_a_kernel_that_is_restarted(home: HubOnAMachine, alice: Visitor) -> None:
     """It is a new tenant of the same user; the old one is gone; so is the new one at its end."""
     kernel = alice.open_notebook("restarted.ipynb")
@@ -212,7 +212,7 @@ def test_a_kernel_that_is_restarted(home: HubOnAMachine, alice: Visitor) -> None
     assert home.tenant_of(kernel.kernel_id) is None
 
 
-@pytest.mark.promise("A kernelspec or the server's...")
+@pytest.mark.promise("jupyter-33")
 def test_a_profile_says_what_its_kernels_need(
     home: HubOnAMachine, hers: HubKernel, zoes: HubKernel
 ) -> None:
@@ -227,7 +227,7 @@ def test_a_profile_says_what_its_kernels_need(
     assert alices["placement"] is None
 
 
-@pytest.mark.promise("hub", "The panel of a hub's user knows them and their kernels")
+@pytest.mark.promise("hub-23", "The panel of a hub's user knows them and their kernels")
 def test_the_panel_knows_its_user(home: HubOnAMachine, alice: Visitor, hers: HubKernel) -> None:
     """The server's own API tells alice's browser about her kernel, under her name."""
     home.hub.wait_until(
@@ -260,7 +260,9 @@ def reader(hub: HubWithView) -> Visitor:
     return visitor(hub.home, "alice")
 
 
-@pytest.mark.promise("hub", "The view lets a hub's users in by OAuth, and each sees what is theirs")
+@pytest.mark.promise(
+    "hub-24", "The view lets a hub's users in by OAuth, and each sees what is theirs"
+)
 def test_a_user_logs_in(hub: HubWithView, reader: Visitor) -> None:
     """Whoever opens the page is led through the hub and back to it, with what was asked for."""
     page = reader.visit(f"{PREFIX}?find=x")
@@ -272,7 +274,7 @@ def test_a_user_logs_in(hub: HubWithView, reader: Visitor) -> None:
 
 
 @pytest.mark.promise(
-    "hub", "A page of another user's server cannot ask the view with its visitor's cookie"
+    "hub-25", "A page of another user's server cannot ask the view with its visitor's cookie"
 )
 def test_what_a_page_has_to_send(hub: HubWithView, reader: Visitor) -> None:
     """All users' servers are of one origin: a request that a script makes needs the XSRF token,
@@ -293,7 +295,7 @@ def test_what_a_page_has_to_send(hub: HubWithView, reader: Visitor) -> None:
     assert reader.visit(f"{route}?_xsrf={token}", WITHOUT_CORS).status_code == 403
 
 
-@pytest.mark.promise("The view lets a hub's users in by...")
+@pytest.mark.promise("hub-24")
 def test_who_sees_what(hub: HubWithView, reader: Visitor) -> None:
     """An administrator all, a user their own, by browser and by token; a token that was made for
     something else nothing."""
@@ -314,7 +316,7 @@ def test_who_sees_what(hub: HubWithView, reader: Visitor) -> None:
     sock.close()
 
 
-@pytest.mark.promise("The view lets a hub's users in by...")
+@pytest.mark.promise("hub-24")
 def test_nobody(hub: HubWithView) -> None:
     """Without a token a script is refused and a browser is led to the hub; an invented one is
     nobody's."""
@@ -324,7 +326,7 @@ def test_nobody(hub: HubWithView) -> None:
     assert (page.status_code, page.headers["Location"]) == (302, f"{PREFIX}login")
 
 
-@pytest.mark.promise("A wrong node token: 401 before...")
+@pytest.mark.promise("bad-input-77")
 def test_a_wrong_node_token_through_the_proxy(hub: HubWithView) -> None:
     """The proxy passes the answer on. A user's hub token is no node's."""
     for token in ("guessed", visitor(hub.home, "bob").new_token()):
@@ -333,7 +335,7 @@ def test_a_wrong_node_token_through_the_proxy(hub: HubWithView) -> None:
         assert refused.value.status_code == 401
 
 
-@pytest.mark.promise("One more line is enough for the...")
+@pytest.mark.promise("hub-26")
 def test_the_hubs_own_scheduler_reports(hub: HubWithView) -> None:
     """Its device is there, under the machine's name."""
     token = visitor(hub.home, "root").new_token()

@@ -38,7 +38,7 @@ def flags_of(c: Config, name: str = "gpushare") -> dict[str, str]:
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-26",
     "One more line is enough for the view: the hub starts it, users may open it, and the hub's own "
     "scheduler reports to it",
 )
@@ -71,7 +71,7 @@ def test_one_line(c: Config, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_twice_and_after_a_restart(c: Config, tmp_path: Path) -> None:
     """Nothing changes, the token neither; one whose line is gone is made anew."""
     setup(c)
@@ -98,7 +98,7 @@ def test_without_it(tmp_path: Path) -> None:
     assert ACCESS not in str(c)
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_a_view_that_runs_elsewhere(c: Config, tmp_path: Path) -> None:
     """Its service is the administrator's; users may open it, and no token is made here."""
     theirs = {"name": "gpushare-view", "url": "http://view:10150", "oauth_no_confirm": False}
@@ -151,7 +151,7 @@ def test_what_cannot_be_used(c: Config, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "hub", "No container sees the tokens of nodes: a directory that is mounted there is refused"
+    "hub-27", "No container sees the tokens of nodes: a directory that is mounted there is refused"
 )
 def test_a_directory_that_containers_see(c: Config, tmp_path: Path) -> None:
     """Also by another name."""

@@ -23,7 +23,7 @@ BEGAN_ENDED = ["began", "ended"]
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-2",
     "The bootstrap reports begin and end of cells that fail, do not parse, await, nest or overlap",
 )
 @pytest.mark.parametrize(
@@ -51,23 +51,23 @@ def test_an_empty_cell_is_no_cell(kernel: Kernel, heard: Recording, code: str) -
     assert heard.of(kernel.pid) == []
 
 
-@pytest.mark.promise("Scripts and notebooks that a cell...")
+@pytest.mark.promise("jupyter-3")
 def test_silent_execution_is_not_reported(kernel: Kernel, heard: Recording) -> None:
     """A frontend's own silent code is no cell of the user."""
     assert kernel.run("1 + 1", silent=True).status == "ok"
     assert heard.of(kernel.pid) == []
 
 
-@pytest.mark.promise("The bootstrap reports begin and end...")
-@pytest.mark.promise("Scripts and notebooks that a cell...")
+@pytest.mark.promise("jupyter-2")
+@pytest.mark.promise("jupyter-3")
 def test_a_cell_in_a_cell_is_part_of_it(kernel: Kernel, heard: Recording) -> None:
     """run_cell inside a cell, empty or not, does not end the outer one."""
     kernel.run("ip = get_ipython()\nip.run_cell('1 + 1')\nip.run_cell('2')").ok()
     assert heard.of(kernel.pid) == BEGAN_ENDED
 
 
-@pytest.mark.promise("The bootstrap reports begin and end...")
-@pytest.mark.promise("Scripts and notebooks that a cell...")
+@pytest.mark.promise("jupyter-2")
+@pytest.mark.promise("jupyter-3")
 def test_overlapping_cells_end_with_the_last(kernel: Kernel, heard: Recording) -> None:
     """A cell on a subshell that outlasts the main shell's cell keeps the process in a cell."""
     subshell = kernel.control("create_subshell_request")["subshell_id"]
@@ -84,7 +84,7 @@ def test_overlapping_cells_end_with_the_last(kernel: Kernel, heard: Recording) -
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-3",
     "Scripts and notebooks that a cell runs with `%run`, silent executions, subshells and several "
     "cells at once are reported rightly",
 )
@@ -103,7 +103,7 @@ def test_a_script_run_in_a_cell_is_part_of_it(
     assert heard.of(kernel.pid) == 2 * BEGAN_ENDED
 
 
-@pytest.mark.promise("The bootstrap reports begin and end...")
+@pytest.mark.promise("jupyter-2")
 def test_an_interrupted_cell_ends(kernel: Kernel, heard: Recording) -> None:
     """KeyboardInterrupt in a cell is reported as its end."""
     # Many short sleeps: the system may hand the signal to another thread than the one that sleeps.
@@ -192,7 +192,7 @@ def test_a_cell_that_waits_for_its_thread_says_where(kernel: Kernel, heard: Reco
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-4",
     "A cell whose wait was cancelled without a signal ends with the same KeyboardInterrupt; one "
     "whose code catches the error goes on, and its later errors are its own",
 )
@@ -375,7 +375,7 @@ def test_an_async_cell_without_a_wait_is_interrupted_as_ever(kernel: Kernel) -> 
     assert kernel.run("6 * 7").ok().text == "42"
 
 
-@pytest.mark.promise("Children of a kernel inherit nothing...")
+@pytest.mark.promise("jupyter-5")
 def test_a_forked_child_reports_nothing(kernel: Kernel, heard: Recording) -> None:
     """A child of the kernel that runs cells of its own is no notebook."""
     code = """
@@ -393,8 +393,8 @@ def test_a_forked_child_reports_nothing(kernel: Kernel, heard: Recording) -> Non
     assert heard.of(kernel.pid) == BEGAN_ENDED
 
 
-@pytest.mark.promise("jupyter", "Children of a kernel inherit nothing of the bootstrap")
-@pytest.mark.promise("The user's own IPython configuration: extensions...")
+@pytest.mark.promise("jupyter-5", "Children of a kernel inherit nothing of the bootstrap")
+@pytest.mark.promise("bad-input-48")
 def test_children_do_not_see_the_shim(
     start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
 ) -> None:
@@ -438,7 +438,7 @@ def test_it_registers_nothing_where_the_hook_is_not(tmp_path: Path) -> None:
     subprocess.run(arguments, check=True, env=env)
 
 
-@pytest.mark.promise("The bootstrap works without our package...")
+@pytest.mark.promise("jupyter-39")
 @pytest.mark.parametrize("source", [SOURCE, *MAGICS], ids=lambda p: p.name)
 def test_each_file_is_of_old_python_and_the_standard_library(source: Path) -> None:
     """Bootstrap and magics parse as Python 3.6 and import nothing outside the standard library, but

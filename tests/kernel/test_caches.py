@@ -129,7 +129,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> FakeCuPy:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-6",
     "At the end of a cell, while GPU memory is short, the caches of PyTorch and CuPy give back "
     "what they keep unused, and the bytes are counted",
 )
@@ -295,9 +295,9 @@ def has_given_back(kernel: Kernel) -> bool:
     return emptied == "['held']"
 
 
-@pytest.mark.promise("At the end of a cell, while GPU memory...")
+@pytest.mark.promise("jupyter-6")
 @pytest.mark.promise(
-    "jupyter", "`%gpushare trim off` lets this kernel keep its caches, `trim on` ends that"
+    "jupyter-7", "`%gpushare trim off` lets this kernel keep its caches, `trim on` ends that"
 )
 def test_what_is_given_back_makes_room_for_others(crowded: SharedGpu) -> None:
     """While trim is off, her cache moves for a kernel that needs room. Once it is on, her cache is
@@ -343,7 +343,7 @@ caches.cell_ends = lambda: asked.append(1)
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-8",
     "No cache is asked for in a nested cell, beside another cell or turn of the kernel, in a "
     "forked child, or after an interrupt; an interrupt meanwhile does not keep the cell's end from "
     "the hook",

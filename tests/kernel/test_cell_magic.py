@@ -11,7 +11,7 @@ from tests.support.waits import wait_until
 
 RUNS_AS = "print(shim._magics().verbs.class_now())"
 PUT_BACK = pytest.mark.promise(
-    "jupyter",
+    "jupyter-9",
     "`%%gpushare --class batch` holds for its cell alone, also when the cell fails, awaits or "
     "nests",
 )
@@ -85,7 +85,7 @@ def test_history_and_line_numbers_are_those_of_the_cell(kernel: Kernel) -> None:
 
 
 ALL = pytest.mark.promise(
-    "jupyter",
+    "jupyter-10",
     "`%%gpushare --class batch --need 40GiB --hold` holds for its cell alone, and what the kernel "
     "had before comes back, also when the cell fails, is interrupted, awaits or nests",
 )
@@ -172,7 +172,7 @@ def test_a_hold_before_the_first_use(lasting: SharedGpu) -> None:
         kernel.stop()
 
 
-@pytest.mark.promise("Bad arguments of the magic get one...")
+@pytest.mark.promise("jupyter-24")
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -17,7 +17,7 @@ from tests.support.kernels import Kernel
 from tests.support.waits import WAIT_S_MAX, wait_until
 
 LINE = pytest.mark.promise(
-    "jupyter",
+    "jupyter-11",
     "In `jupyter console`, a cell that waits has one line in the terminal, which is gone when the "
     "wait is over; nowhere else anything is printed",
 )

@@ -57,8 +57,10 @@ def gone(gpu: SharedGpu, name: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("jupyter", "Restart of a kernel that waits or holds leaves the others running")
-@pytest.mark.promise("bad-input", "A kernel restarted while it waits or holds: the others go on")
+@pytest.mark.promise(
+    "jupyter-12", "Restart of a kernel that waits or holds leaves the others running"
+)
+@pytest.mark.promise("bad-input-39", "A kernel restarted while it waits or holds: the others go on")
 @pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
 def test_restart_while_waiting(
     lives_on: SharedGpu, other: Kernel, ending: Kernel, now: bool
@@ -77,8 +79,8 @@ def test_restart_while_waiting(
     ending.run(gpu_cells.spin(1)).ok()
 
 
-@pytest.mark.promise("Restart of a kernel that waits...")
-@pytest.mark.promise("A kernel restarted while it waits...")
+@pytest.mark.promise("jupyter-12")
+@pytest.mark.promise("bad-input-39")
 @pytest.mark.parametrize(
     "now",
     [pytest.param(True, id="now"), pytest.param(False, id="politely", marks=pytest.mark.full)],
@@ -97,10 +99,10 @@ def test_restart_while_holding(
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-13",
     "Shutdown of a kernel that waits or holds leaves the others running",
 )
-@pytest.mark.promise("bad-input", "A kernel shut down while it waits or holds: the others go on")
+@pytest.mark.promise("bad-input-40", "A kernel shut down while it waits or holds: the others go on")
 @pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
 def test_shutdown_while_waiting(
     lives_on: SharedGpu, other: Kernel, ending: Kernel, now: bool
@@ -115,8 +117,8 @@ def test_shutdown_while_waiting(
     assert other.wait(held).ename == "KeyboardInterrupt"
 
 
-@pytest.mark.promise("Shutdown of a kernel that waits...")
-@pytest.mark.promise("A kernel shut down while it...")
+@pytest.mark.promise("jupyter-13")
+@pytest.mark.promise("bad-input-40")
 @pytest.mark.parametrize(
     "now",
     [pytest.param(True, id="now", marks=pytest.mark.full), pytest.param(False, id="politely")],
@@ -132,7 +134,9 @@ def test_shutdown_while_holding(
     gone(lives_on, "ending.ipynb")
 
 
-@pytest.mark.promise("bad-input", "A kernel killed with the turn (SIGKILL): the next one gets it")
+@pytest.mark.promise(
+    "bad-input-41", "A kernel killed with the turn (SIGKILL): the next one gets it"
+)
 def test_a_kernel_that_dies_with_the_turn(
     lives_on: SharedGpu, other: Kernel, ending: Kernel
 ) -> None:
@@ -144,7 +148,7 @@ def test_a_kernel_that_dies_with_the_turn(
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-42",
     "A kernel killed with the turn, whose forked child lives on and may keep the socket: the next "
     "one gets it",
 )
@@ -164,7 +168,7 @@ def test_a_kernel_that_dies_and_leaves_a_forked_child(
         os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.promise("A device-side assert: its turn goes...")
+@pytest.mark.promise("bad-input-3")
 def test_a_device_side_assert_costs_only_its_own_kernel(
     lives_on: SharedGpu, other: Kernel, ending: Kernel
 ) -> None:
@@ -189,7 +193,7 @@ def test_a_device_side_assert_costs_only_its_own_kernel(
     ending.run(gpu_cells.spin(1)).ok()
 
 
-@pytest.mark.promise("Scheduler gone: holders go on, waiters...")
+@pytest.mark.promise("bad-input-6")
 def test_a_restarted_scheduler_serves_those_who_wait(shared: SharedGpu, tmp_path: Path) -> None:
     """The scheduler dies and another one takes its place: the holder finishes its cell, the waiting
     cell is served, and nothing overlaps."""

@@ -25,7 +25,7 @@ def tenant(base: dict[str, str], token: str = "a") -> dict[str, str]:
     return tenant_environment(base, socket="/run/hook.sock", token=token, library=HOOK)
 
 
-@pytest.mark.promise("`LD_PRELOAD` already set: kept, in front...")
+@pytest.mark.promise("bad-input-5")
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
@@ -50,7 +50,7 @@ def test_a_restart_changes_only_the_token() -> None:
 
 
 @pytest.mark.promise(
-    "kernels",
+    "kernels-1",
     "Kernels get the settings under which JAX, TensorFlow and NCCL take only the memory that they "
     "use, unless the user set them",
 )
@@ -62,7 +62,7 @@ def test_frameworks_take_only_what_they_use() -> None:
     assert env["NCCL_GRAPH_REGISTER"] == "0"
 
 
-@pytest.mark.promise("Kernels get the settings under which...")
+@pytest.mark.promise("kernels-1")
 @pytest.mark.parametrize("name", FRAMEWORK_SETTINGS)
 def test_what_the_user_told_a_framework_stays(name: str) -> None:
     """A user's own setting of a framework is not changed, be it empty."""
@@ -99,7 +99,7 @@ def test_everything_added_can_be_taken_away() -> None:
     }
 
 
-@pytest.mark.promise("The default provisioner is set by...")
+@pytest.mark.promise("jupyter-50")
 def test_jupyters_default_provisioner_is_not_inherited() -> None:
     """In an environment without our entry point, that variable would hide every kernelspec."""
     env = {"JUPYTER_DEFAULT_PROVISIONER_NAME": "gpushare-provisioner"}
@@ -113,7 +113,7 @@ def test_the_shim_folder_holds_the_bootstrap_alone() -> None:
     assert names == {f"{SHIM_MODULE}.py"}
 
 
-@pytest.mark.promise("The library file missing: kernels and...")
+@pytest.mark.promise("bad-input-46")
 def test_a_missing_library_is_named_with_what_to_do(tmp_path: Path) -> None:
     """A library that is not there is reported before ld.so could complain on every start."""
     with pytest.raises(LibraryMissing, match=r"gone\.so does not exist\. Correct GPUSHARE_LIBRARY"):

@@ -62,7 +62,7 @@ while True:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-14",
     "Interrupting a kernel that waits ends the cell with KeyboardInterrupt at once, and it stays "
     "usable",
 )
@@ -119,7 +119,7 @@ def interrupt(shared: SharedGpu, kernel: Kernel, mode: str) -> None:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-15",
     "A cell that is interrupted while it waits shows one line, without the error of the cancelled "
     "call, and leaves the queue, also where the interpreter's lock is held meanwhile",
 )
@@ -164,7 +164,7 @@ def test_an_interrupted_wait_shows_one_line(
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-16",
     "Interrupting a kernel that holds the turn, or is idle, works as ever",
 )
 def test_an_interrupt_while_holding(shared: SharedGpu, holder: Kernel, waiter: Kernel) -> None:
@@ -181,7 +181,7 @@ def test_an_interrupt_while_holding(shared: SharedGpu, holder: Kernel, waiter: K
     holder.run(gpu_cells.spin(1)).ok()
 
 
-@pytest.mark.promise("Interrupting a kernel that holds the...")
+@pytest.mark.promise("jupyter-16")
 def test_an_interrupt_of_an_idle_kernel_harms_nobody(
     shared: SharedGpu, holder: Kernel, waiter: Kernel
 ) -> None:
@@ -193,7 +193,7 @@ def test_an_interrupt_of_an_idle_kernel_harms_nobody(
     holder.run(gpu_cells.spin(1)).ok()
 
 
-@pytest.mark.promise("Interrupting a kernel that waits ends...")
+@pytest.mark.promise("jupyter-14")
 @pytest.mark.full
 def test_the_users_own_kill_cancels_the_wait_too(
     shared: SharedGpu, holder: Kernel, waiter: Kernel

@@ -26,7 +26,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.promise(
-    "hub", "After an upgrade of the hub, new kernels of containers that run have its new hook"
+    "hub-28", "After an upgrade of the hub, new kernels of containers that run have its new hook"
 )
 def test_an_upgrade(built: Path, tmp_path: Path) -> None:
     """The directory that containers see stays; the file in it is exchanged, so a program that has
@@ -54,7 +54,7 @@ def test_nothing_is_written_where_it_is_there(built: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-43",
     "A directory for the hook's library that others may write to is refused by the hub, and by a "
     "node's plugin",
 )

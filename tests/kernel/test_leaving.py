@@ -12,7 +12,7 @@ from tests.kernel.test_provisioner import launch_of
 from tests.support import gpu_cells
 
 LEAVES = pytest.mark.promise(
-    "jupyter",
+    "jupyter-17",
     "Where the administrator allows it, `%gpushare off` takes a kernel out of the sharing from its "
     "next restart on, `on` brings it back, and nothing changes before the restart",
 )

@@ -46,7 +46,7 @@ def carol(lasting: SharedGpu) -> Kernel:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-18",
     "`%gpushare` shows this kernel and the queue, as text and as an HTML table in which names are "
     "text",
 )
@@ -59,9 +59,9 @@ def test_it_shows_this_kernel_and_the_queue(alice: Kernel) -> None:
     assert "alice.ipynb (this kernel)" in reply.html
 
 
-@pytest.mark.promise("`%gpushare` shows this kernel and the...")
+@pytest.mark.promise("jupyter-18")
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-19",
     "Others see that a user keeps a turn by hand, and a waiting user reads until when",
 )
 def test_it_shows_who_waits(lasting: SharedGpu, alice: Kernel, bob: Kernel, carol: Kernel) -> None:
@@ -78,7 +78,7 @@ def test_it_shows_who_waits(lasting: SharedGpu, alice: Kernel, bob: Kernel, caro
     bob.wait(waits).ok()
 
 
-@pytest.mark.promise("Others see that a user keeps...")
+@pytest.mark.promise("jupyter-19")
 def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
     lasting: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
     bob.run("waits.join()").ok()
 
 
-@pytest.mark.promise("jupyter", "Under a hub the magic shows whose the request is")
+@pytest.mark.promise("jupyter-20", "Under a hub the magic shows whose the request is")
 def test_a_hubs_scheduler_is_shown_whose_the_request_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,8 +117,8 @@ def test_a_hubs_scheduler_is_shown_whose_the_request_is(
     assert (stub.asked(), stub.authorizations) == (["GET /status"], ["token the-users"])
 
 
-@pytest.mark.promise("`%gpushare` shows this kernel and the...")
-@pytest.mark.promise("A user name with spaces, unicode...")
+@pytest.mark.promise("jupyter-18")
+@pytest.mark.promise("bad-input-36")
 def test_names_are_shown_as_text(alice: Kernel, carol: Kernel) -> None:
     """A notebook's name with HTML in it does nothing in another's notebook."""
     reply = carol.run(f"{gpu_cells.spin(1)}\n%gpushare\n").ok()
@@ -127,7 +127,7 @@ def test_names_are_shown_as_text(alice: Kernel, carol: Kernel) -> None:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-21",
     "`%gpushare hold` keeps the turn between cells, beyond the quantum, for `hold_max_s` at most",
 )
 def test_a_held_gpu_stays_between_cells(lasting: SharedGpu, alice: Kernel) -> None:
@@ -140,7 +140,9 @@ def test_a_held_gpu_stays_between_cells(lasting: SharedGpu, alice: Kernel) -> No
     wait_until(lambda: lasting.holders() == [], "the turn is given back")
 
 
-@pytest.mark.promise("jupyter", "A hold without a turn begins with the next, and can be taken back")
+@pytest.mark.promise(
+    "jupyter-22", "A hold without a turn begins with the next, and can be taken back"
+)
 def test_a_hold_without_a_turn_begins_with_the_next_one(lasting: SharedGpu, alice: Kernel) -> None:
     """An idle kernel reads that it will keep the GPU, not that it does; nobody is told that it is
     reserved; and the whole time is left when the turn comes."""
@@ -157,7 +159,7 @@ def test_a_hold_without_a_turn_begins_with_the_next_one(lasting: SharedGpu, alic
     assert 300 < tenant["hold_left_s"] <= 600 and tenant["hold_to_come_s"] == 0
 
 
-@pytest.mark.promise("A hold without a turn begins...")
+@pytest.mark.promise("jupyter-22")
 def test_a_hold_that_has_not_begun_is_taken_back(lasting: SharedGpu, alice: Kernel) -> None:
     """By `release`: the next turn is one as any other."""
     alice.run("%gpushare hold 1m").ok()
@@ -167,7 +169,7 @@ def test_a_hold_that_has_not_begun_is_taken_back(lasting: SharedGpu, alice: Kern
     wait_until(lambda: lasting.holders() == [], "the turn goes back at the end of the cell")
 
 
-@pytest.mark.promise("A hold without a turn begins...")
+@pytest.mark.promise("jupyter-22")
 def test_what_comes_before_the_first_use(lasting: SharedGpu, alice: Kernel) -> None:
     """Before CUDA is opened there is nothing to release; a hold can be asked for, taken back, and
     asked for again. It counts from when CUDA is opened."""
@@ -187,7 +189,7 @@ def test_what_comes_before_the_first_use(lasting: SharedGpu, alice: Kernel) -> N
     new.run("%gpushare release").ok()
 
 
-@pytest.mark.promise("`%gpushare hold` keeps the turn between...")
+@pytest.mark.promise("jupyter-21")
 def test_a_hold_is_cut_to_what_the_scheduler_allows(lasting: SharedGpu, alice: Kernel) -> None:
     """A longer time is cut to hold_max, with a word about it; with hold_max 0 there is none."""
     lasting.scheduler.client.change_settings({"hold_max_s": 60})
@@ -196,7 +198,7 @@ def test_a_hold_is_cut_to_what_the_scheduler_allows(lasting: SharedGpu, alice: K
     assert "does not let a notebook keep the GPU" in alice.run("%gpushare hold 2h").ok().text
 
 
-@pytest.mark.promise("`%gpushare hold` keeps the turn between...")
+@pytest.mark.promise("jupyter-21")
 def test_a_hold_that_is_over_lets_the_next_one_in(
     lasting: SharedGpu, alice: Kernel, bob: Kernel
 ) -> None:
@@ -209,7 +211,7 @@ def test_a_hold_that_is_over_lets_the_next_one_in(
     bob.wait(cell).ok()
 
 
-@pytest.mark.promise("jupyter", "`%gpushare release` gives the turn away, inside a cell too")
+@pytest.mark.promise("jupyter-23", "`%gpushare release` gives the turn away, inside a cell too")
 def test_a_release_inside_a_cell(
     lasting: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
 ) -> None:
@@ -230,13 +232,13 @@ def test_a_release_inside_a_cell(
     assert "The GPU was given back." in alice.wait(cell).ok().text
 
 
-@pytest.mark.promise("`%gpushare release` gives the turn away...")
+@pytest.mark.promise("jupyter-23")
 def test_nothing_to_release(alice: Kernel) -> None:
     """Without a turn there is a sentence, and nothing happens."""
     assert "nothing to release" in alice.run("%gpushare release").ok().text
 
 
-@pytest.mark.promise("Bad arguments of the magic get...")
+@pytest.mark.promise("jupyter-24")
 def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
     """When the scheduler is gone, each form has a sentence about it, and none fails."""
     alice = shared.kernel("alice.ipynb")
@@ -251,7 +253,7 @@ def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-24",
     "Bad arguments of the magic get one line and the usage; a kernel that does not share says why",
 )
 def test_bad_arguments_get_a_line_and_the_usage(kernel: Kernel) -> None:
@@ -270,7 +272,7 @@ def test_bad_arguments_get_a_line_and_the_usage(kernel: Kernel) -> None:
         assert lines[1] == "usage:"
 
 
-@pytest.mark.promise("The magics work without our package...")
+@pytest.mark.promise("jupyter-40")
 def test_load_ext_by_hand(tmp_path: Path) -> None:
     """In a shell that nobody prepared, `%load_ext jupyter_gpushare` brings the magic, and
     `%unload_ext` takes it away; nothing heavy is imported."""
@@ -294,7 +296,7 @@ def test_load_ext_by_hand(tmp_path: Path) -> None:
     assert "This kernel does not share the GPU." in done.stdout
 
 
-@pytest.mark.promise("The magics work without our package...")
+@pytest.mark.promise("jupyter-40")
 def test_load_ext_in_a_kernel_that_has_it_reports_cells_once(
     kernel: Kernel, heard: Recording
 ) -> None:
@@ -305,7 +307,7 @@ def test_load_ext_in_a_kernel_that_has_it_reports_cells_once(
     assert heard.of(kernel.pid)[before:] == ["began", "ended"]
 
 
-@pytest.mark.promise("cli", "The doctor can be asked in a cell, and sees the whole device")
+@pytest.mark.promise("cli-34", "The doctor can be asked in a cell, and sees the whole device")
 def test_the_doctor_is_asked_in_a_cell(alice: Kernel, bob: Kernel) -> None:
     """Not through the hook, which would show this kernel's part of the device alone."""
     bob.run(f"memory = gpu.allocate({64 << 20})").ok()

@@ -51,7 +51,7 @@ def told(*waits: dict[str, Any], **cells: Any) -> list[str]:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-25",
     "`%gpushare explain` tells why the last cell waited: each interval with its times, its reason "
     "and who had the GPU",
 )
@@ -75,7 +75,7 @@ def test_each_interval_is_a_line() -> None:
     ]
 
 
-@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+@pytest.mark.promise("jupyter-25")
 def test_a_pause_is_told_as_one() -> None:
     """With what the cell had had by then; a wait that goes on is told as that."""
     paused = wait(
@@ -93,7 +93,7 @@ def test_a_pause_is_told_as_one() -> None:
     )
 
 
-@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+@pytest.mark.promise("jupyter-25")
 def test_memory_that_came_back_is_a_line() -> None:
     """After the line of the queue, which says that the cell had the GPU by then; alone where the
     cell did not queue; and while it goes on."""
@@ -123,7 +123,7 @@ def test_others_are_named_where_there_are_several() -> None:
     assert "a.ipynb (2.0 s) and another user (1.0 s) had the GPU." in told(wait(alone))[1]
 
 
-@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+@pytest.mark.promise("jupyter-25")
 def test_a_cell_that_did_not_wait_is_told_as_that() -> None:
     """What waited before it is told too, and that the scheduler keeps no more."""
     earlier = wait(part(-90, -60), how="interrupted")
@@ -188,7 +188,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-26",
     "`%gpushare explain` says in a sentence that the scheduler is older, silent, or that nothing "
     "waited",
 )
@@ -211,7 +211,7 @@ def test_an_older_scheduler_is_told(
     assert asked == [("GET", "/tenants/1-a%2Fb/waits")]
 
 
-@pytest.mark.promise("`%gpushare explain` says in a sentence...")
+@pytest.mark.promise("jupyter-26")
 def test_a_silent_scheduler_is_told(inside: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody answers, the doctor is named."""
     monkeypatch.delenv("GPUSHARE_SOCKET", raising=False)
@@ -227,8 +227,8 @@ def pair(lasting: SharedGpu) -> tuple[Kernel, Kernel]:
     return alice, bob
 
 
-@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
-@pytest.mark.promise("`%gpushare explain` says in a sentence...")
+@pytest.mark.promise("jupyter-25")
+@pytest.mark.promise("jupyter-26")
 def test_a_kernel_explains_its_last_cell(lasting: SharedGpu, pair: tuple[Kernel, Kernel]) -> None:
     """First nothing has waited; then a cell waits for another kernel's, which is told by name."""
     alice, bob = pair
@@ -251,7 +251,7 @@ def test_a_kernel_explains_its_last_cell(lasting: SharedGpu, pair: tuple[Kernel,
     assert "alice.ipynb had the GPU." in again
 
 
-@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+@pytest.mark.promise("jupyter-25")
 def test_an_interrupted_wait_is_explained(lasting: SharedGpu, pair: tuple[Kernel, Kernel]) -> None:
     """The cell that was interrupted while it waited is the last cell, and is told as that."""
     carol, dave = pair
@@ -266,7 +266,7 @@ def test_an_interrupted_wait_is_explained(lasting: SharedGpu, pair: tuple[Kernel
     carol.run("%gpushare release").ok()
 
 
-@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+@pytest.mark.promise("jupyter-25")
 def test_a_paused_cell_is_explained(
     settings_as_new: SharedGpu, pair: tuple[Kernel, Kernel], tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ def bytes_of(gpu: SharedGpu, name: str, kind: str) -> int:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-27",
     "`%gpushare` shows each device's memory, what this kernel has there and parked, and what is "
     "in its way",
 )
@@ -60,7 +60,7 @@ def test_parked_memory_is_told(crowded: SharedGpu) -> None:
     assert re.search(r"[█░]{20} \d+ MiB of 512 MiB in use", text), text
 
 
-@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+@pytest.mark.promise("jupyter-25")
 @pytest.mark.full
 def test_memory_that_came_back_is_explained(crowded: SharedGpu) -> None:
     """Her cell had the GPU at once, and waited for what of her memory had made room."""

@@ -19,7 +19,8 @@ def alice(lasting: SharedGpu) -> Kernel:
 
 
 @pytest.mark.promise(
-    "jupyter", "`%gpushare queue` shows who has each GPU and who waits, and not this kernel's story"
+    "jupyter-28",
+    "`%gpushare queue` shows who has each GPU and who waits, and not this kernel's story",
 )
 def test_queue_shows_the_devices_alone(alice: Kernel) -> None:
     """The holder's row is there; the sentence on this kernel is not."""
@@ -29,7 +30,7 @@ def test_queue_shows_the_devices_alone(alice: Kernel) -> None:
 
 
 @pytest.mark.promise(
-    "jupyter", "`%gpushare evict` makes this kernel's turn and movable memory leave the GPU"
+    "jupyter-29", "`%gpushare evict` makes this kernel's turn and movable memory leave the GPU"
 )
 def test_evict_gives_the_turn_back(lasting: SharedGpu, alice: Kernel) -> None:
     """A kernel that keeps its turn between cells has it no more after `evict`, and works on."""
@@ -41,7 +42,7 @@ def test_evict_gives_the_turn_back(lasting: SharedGpu, alice: Kernel) -> None:
     alice.run(gpu_cells.spin(1)).ok()
 
 
-@pytest.mark.promise("`%gpushare evict` makes this kernel's turn...")
+@pytest.mark.promise("jupyter-29")
 def test_evict_before_cuda_has_nothing_to_do(lasting: SharedGpu) -> None:
     """A kernel that has not used the GPU reads that nothing of it is there."""
     text = lasting.kernel("fresh.ipynb", set_up=False).run("%gpushare evict").ok().text
@@ -49,7 +50,7 @@ def test_evict_before_cuda_has_nothing_to_do(lasting: SharedGpu) -> None:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-30",
     "`%gpushare class` changes the class of this notebook, also before it has used the GPU, and "
     "says why it may not",
 )
@@ -89,7 +90,7 @@ def offered(kernel: Kernel, code: str) -> list[str]:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-31",
     "The Tab key completes the sub-commands of `%gpushare` and times, with and without jedi",
 )
 @pytest.mark.parametrize("jedi", [True, False], ids=["jedi", "plain"])

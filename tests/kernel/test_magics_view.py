@@ -38,7 +38,7 @@ def status(*tenants: dict[str, Any], **device: Any) -> dict[str, Any]:
     return {"devices": [{**blank, **queued, **device}], "tenants": list(tenants)}
 
 
-@pytest.mark.promise("`%gpushare` shows each device's memory, what...")
+@pytest.mark.promise("jupyter-27")
 def test_memory_of_this_kernel_alone() -> None:
     """On the device, parked, fixed and its limit, each where there is something to say."""
     amounts = {"bytes_resident": 8 * GIB, "bytes_parked": 12 * GIB, "bytes_fixed": GIB // 2}
@@ -73,14 +73,14 @@ def test_memory_of_this_kernel_alone() -> None:
     assert notes_on_memory(told, "c") == notes_on_memory(told, "nobody") == []
 
 
-@pytest.mark.promise("`%gpushare` shows each device's memory, what...")
+@pytest.mark.promise("jupyter-27")
 def test_an_older_or_silent_scheduler_tells_no_memory() -> None:
     """Then there is no line about it, and no error."""
     assert notes_on_memory(status(tenant("a")), "a") == notes_on_memory(None, "a") == []
     assert notes_on_waiting(status(tenant("a")), "a") == notes_on_waiting(None, "a") == []
 
 
-@pytest.mark.promise("`%gpushare` shows each device's memory, what...")
+@pytest.mark.promise("jupyter-27")
 def test_fixed_memory_in_the_way_is_told_to_who_waits() -> None:
     """The scheduler's sentence, after the holder's hold."""
     waiting = tenant("a", state="waiting", blocked_reason="9.0 GiB of bob cannot be moved.")
@@ -88,7 +88,7 @@ def test_fixed_memory_in_the_way_is_told_to_who_waits() -> None:
     assert notes_on_waiting(told, "a") == ["9.0 GiB of bob cannot be moved."]
 
 
-@pytest.mark.promise("Who waits is told a position...")
+@pytest.mark.promise("scheduler-16")
 def test_who_waits_reads_when_it_goes_on() -> None:
     """And why not now."""
     estimate = {"when": "Paused after 30 s, goes on in about 5 s.", "why": "Others are before it."}
@@ -96,7 +96,7 @@ def test_who_waits_reads_when_it_goes_on() -> None:
     assert notes_on_waiting(told, "a") == list(estimate.values())
 
 
-@pytest.mark.promise("A waiting user and the owner...")
+@pytest.mark.promise("together-7")
 def test_who_is_in_the_way_reads_so() -> None:
     """The user of the memory that others wait for is asked, too."""
     told = status(tenant("a", in_the_way="Others wait for 9.0 GiB. Free them."))
@@ -104,7 +104,7 @@ def test_who_is_in_the_way_reads_so() -> None:
     assert notes_on_waiting(told, "b") == []
 
 
-@pytest.mark.promise("`%gpushare` shows each device's memory, what...")
+@pytest.mark.promise("jupyter-27")
 def test_each_device_has_a_bar() -> None:
     """In text and in HTML, in which names are text; never longer than it should be."""
     view = View("It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a")

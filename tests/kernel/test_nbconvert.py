@@ -39,13 +39,13 @@ def papermill(path: Path) -> list[str]:
     return [sys.executable, "-m", "papermill", *options, str(path), str(executed)]
 
 
-@pytest.mark.promise("The provisioner works in batch tools...")
+@pytest.mark.promise("jupyter-37")
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-32",
     "`run -- jupyter nbconvert --execute` and papermill wait for the device while somebody holds "
     "it",
 )
-@pytest.mark.promise("cli", "`jupyter gpushare run` works for nbconvert")
+@pytest.mark.promise("cli-35", "`jupyter gpushare run` works for nbconvert")
 @pytest.mark.parametrize("way", [pytest.param("run", marks=pytest.mark.full), "provisioner"])
 @pytest.mark.parametrize("tool", [nbconvert, pytest.param(papermill, marks=pytest.mark.full)])
 def test_batch_tools_take_turns(

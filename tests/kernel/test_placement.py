@@ -21,7 +21,7 @@ from tests.support.scheduler_process import running_scheduler
 from tests.support.sim import GIB, SimulatedMachine
 
 TELLS = pytest.mark.promise(
-    "jupyter",
+    "jupyter-33",
     "A kernelspec or the server's environment says what a kernel needs; the kernel sees the "
     "devices on which it was placed, and `%gpushare`, the status and the panel say which",
 )
@@ -91,7 +91,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoDevices]:
 
 
 @TELLS
-@pytest.mark.promise("A kernel that says what it needs...")
+@pytest.mark.promise("scheduler-35")
 def test_a_kernelspec_says_what_its_kernels_need(two: TwoDevices) -> None:
     """Two kernels that start before either opens CUDA are on two devices, and each sees its own
     alone; a third finds no space, says why, and would see all of them."""
@@ -136,7 +136,7 @@ def test_the_servers_environment_says_what_kernels_need(two: TwoDevices) -> None
 
 
 @pytest.mark.promise(
-    "jupyter", "A kernel's own CUDA_VISIBLE_DEVICES stays, and such a kernel is not placed"
+    "jupyter-34", "A kernel's own CUDA_VISIBLE_DEVICES stays, and such a kernel is not placed"
 )
 def test_the_users_own_choice_stays(two: TwoDevices) -> None:
     """It says a need once it has used a device; before, nobody knows which it will be."""
@@ -150,7 +150,7 @@ def test_the_users_own_choice_stays(two: TwoDevices) -> None:
     kernel.stop()
 
 
-@pytest.mark.promise("A need that is negative, not...")
+@pytest.mark.promise("bad-input-32")
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
@@ -187,7 +187,7 @@ def launched(env: dict[str, str], entry: object) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-35",
     "`%gpushare need 20GiB` changes what a running notebook needs on its GPU, `need` shows it, and "
     "what cannot be is told in a sentence",
 )

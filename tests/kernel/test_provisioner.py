@@ -39,7 +39,7 @@ def launch_of(
     return asyncio.run(provisioner.pre_launch(env=env))
 
 
-@pytest.mark.promise("Each tenant has a token that...")
+@pytest.mark.promise("scheduler-94")
 def test_each_start_has_a_fresh_token(
     start_kernel: Start, stub: StubScheduler, stub_env: dict[str, str]
 ) -> None:
@@ -72,7 +72,8 @@ def test_each_start_has_a_fresh_token(
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "bad-input", "A kernelspec whose program is missing leaves no tenant, however often it is tried"
+    "bad-input-44",
+    "A kernelspec whose program is missing leaves no tenant, however often it is tried",
 )
 def test_a_missing_program_leaves_no_tenant(stub: StubScheduler, stub_env: dict[str, str]) -> None:
     """A thousand starts that fail, and as many tenants removed; the failure is told as it was."""
@@ -146,7 +147,7 @@ def test_another_server_process_can_go_on_with_the_kernel(
     assert stub.asked() == ["POST /tenants", "DELETE /tenants/tenant-1"]
 
 
-@pytest.mark.promise("jupyter", "Kernels of other languages are tenants too")
+@pytest.mark.promise("jupyter-36", "Kernels of other languages are tenants too")
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
@@ -170,7 +171,7 @@ def test_only_ipykernel_gets_the_bootstrap(
     assert launch["env"]["GPUSHARE_TOKEN"] == "token-1"
 
 
-@pytest.mark.promise("The provisioner works in batch tools...")
+@pytest.mark.promise("jupyter-37")
 def test_the_mixin_serves_other_peoples_provisioners(stub_env: dict[str, str]) -> None:
     """Mixed into another provisioner, it keeps what that one adds to the launch."""
 
@@ -187,7 +188,7 @@ def test_the_mixin_serves_other_peoples_provisioners(stub_env: dict[str, str]) -
     assert launch["env"]["GPUSHARE_TOKEN"] == "token-1"
 
 
-@pytest.mark.promise("`LD_PRELOAD` already set: kept, in front...")
+@pytest.mark.promise("bad-input-5")
 def test_a_library_of_the_user_stays_preloaded(
     start_kernel: Start, stub_env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -205,7 +206,7 @@ def test_a_library_of_the_user_stays_preloaded(
     assert value == f"'{own}:{stub_env['GPUSHARE_LIBRARY']}'"
 
 
-@pytest.mark.promise("`GPUSHARE_DISABLE=1` takes the hook out...")
+@pytest.mark.promise("hook-45")
 def test_disabled_means_not_there(stub: StubScheduler, stub_env: dict[str, str]) -> None:
     """GPUSHARE_DISABLE=1: no tenant, no preload, no word, and nothing for kernels that are not
     Python's; those have a magic that does nothing."""
@@ -218,7 +219,7 @@ def test_disabled_means_not_there(stub: StubScheduler, stub_env: dict[str, str])
     assert stub.requests == []
 
 
-@pytest.mark.promise("hub", "Once sharing is switched off, notebooks with `%gpushare` run on")
+@pytest.mark.promise("hub-29", "Once sharing is switched off, notebooks with `%gpushare` run on")
 @pytest.mark.parametrize(
     ("switch", "words"),
     [
@@ -251,8 +252,8 @@ def test_what_the_magic_says_where_it_is_switched_off(
         assert said.startswith(words)
 
 
-@pytest.mark.promise("Once sharing is switched off, notebooks...")
-@pytest.mark.promise("`import gpushare` works in kernels of...")
+@pytest.mark.promise("hub-29")
+@pytest.mark.promise("jupyter-41")
 def test_a_kernel_that_is_switched_off(start_kernel: Start, stub_env: dict[str, str]) -> None:
     """The magics say so in one line and do nothing else, a turn is the code in it, and cells go
     on."""
@@ -275,9 +276,9 @@ def warned_once(caplog: pytest.LogCaptureFixture, reason: str) -> bool:
     return len(warnings) == 1 and reason in warnings[0]
 
 
-@pytest.mark.promise("Bad arguments of the magic get...")
+@pytest.mark.promise("jupyter-24")
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-45",
     "Scheduler not there when a kernel starts: it starts without sharing and says so in the "
     "notebook",
 )
@@ -307,7 +308,7 @@ def test_without_a_scheduler_the_kernel_starts_and_says_so(
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-46",
     "The library file missing: kernels and commands run without sharing and say so",
 )
 def test_without_the_library_the_kernel_starts_and_says_so(
@@ -338,7 +339,7 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
-@pytest.mark.promise("A socket without permission: said where...")
+@pytest.mark.promise("bad-input-9")
 def test_a_socket_without_permission_is_said(stub: StubScheduler, stub_env: dict[str, str]) -> None:
     """A socket that this user may not open: the kernel starts without sharing."""
     env = {**stub_env, "GPUSHARE_LIBRARY": "/bin/sh"}  # any file that everybody may read
@@ -350,7 +351,7 @@ def test_a_socket_without_permission_is_said(stub: StubScheduler, stub_env: dict
     assert stub.requests == []
 
 
-@pytest.mark.promise("A socket squatted by another user...")
+@pytest.mark.promise("bad-input-8")
 def test_a_socket_of_another_user_is_not_spoken_to(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,7 +377,9 @@ def test_a_socket_of_another_user_is_not_spoken_to(
     assert squatter.requests == []
 
 
-@pytest.mark.promise("bad-input", "A scheduler that hangs or answers nonsense never hangs a kernel")
+@pytest.mark.promise(
+    "bad-input-47", "A scheduler that hangs or answers nonsense never hangs a kernel"
+)
 @pytest.mark.parametrize("mode", ["hang", "garbage"])
 def test_a_broken_scheduler_never_hangs_a_kernel(
     mode: str,
@@ -395,7 +398,7 @@ def test_a_broken_scheduler_never_hangs_a_kernel(
         assert "LD_PRELOAD" not in launch["env"]
 
 
-@pytest.mark.promise("A scheduler that hangs or answers...")
+@pytest.mark.promise("bad-input-47")
 def test_a_scheduler_that_hangs_later_stops_nothing(
     stub: StubScheduler, stub_env: dict[str, str]
 ) -> None:
@@ -436,7 +439,7 @@ def test_a_scheduler_that_hangs_later_stops_nothing(
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-37",
     "The provisioner works in batch tools, and beside other people's provisioners",
 )
 def test_batch_tools_find_the_provisioner_by_name() -> None:

@@ -69,7 +69,7 @@ def kernels(
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-38",
     "Kernels of three environments share a device: ours, one without our package, and one with "
     "ipykernel 6.15 and IPython 7.34",
 )
@@ -81,9 +81,9 @@ def test_cells_of_three_environments_take_turns(shared: SharedGpu, kernels: list
     assert overlaps(observed.play_until_served(cell, 2)) == 0
 
 
-@pytest.mark.promise("Kernels of three environments share a...")
+@pytest.mark.promise("jupyter-38")
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-39",
     "The bootstrap works without our package in the kernel's environment",
 )
 def test_the_end_of_a_cell_gives_the_turn_back_in_each(
@@ -97,7 +97,7 @@ def test_the_end_of_a_cell_gives_the_turn_back_in_each(
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-40",
     "The magics work without our package in the kernel's environment, and by `%load_ext "
     "jupyter_gpushare`",
 )
@@ -112,7 +112,7 @@ def test_the_magics_are_there_in_each(kernels: list[Kernel]) -> None:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-41",
     "`import gpushare` works in kernels of every environment, never hides another module of that "
     "name, and does nothing where the GPU is not shared",
 )
@@ -125,7 +125,7 @@ def test_a_turn_by_hand_is_there_in_each(shared: SharedGpu, kernels: list[Kernel
     wait_until(lambda: shared.holders() == [], "the last turn is given back")
 
 
-@pytest.mark.promise("Kernels of three environments share a...")
+@pytest.mark.promise("jupyter-38")
 @pytest.mark.full
 def test_an_interrupt_while_waiting_in_each(shared: SharedGpu, kernels: list[Kernel]) -> None:
     """A cell that waits for the device ends with KeyboardInterrupt, and the kernel stays usable."""

@@ -84,7 +84,7 @@ def alice(shared: SharedGpu, hers: Kernel) -> Kernel:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-42",
     "A kernel that is asked to give back unused GPU memory takes the turn first, also when it is "
     "idle, and tells how much it was",
 )
@@ -139,7 +139,7 @@ def test_memory_that_is_parked_is_given_back_too(crowded: SharedGpu) -> None:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-43",
     "A kernel that is asked to give back unused GPU memory says why it does not: beside other code "
     "of its own, in a capture, interrupted, without a scheduler, without sharing",
 )
@@ -199,7 +199,7 @@ def test_without_sharing_it_says_so() -> None:
     assert told == {"message": "This kernel does not share the GPU."}
 
 
-@pytest.mark.promise("A kernel that is asked to give back unused GPU memory says why...")
+@pytest.mark.promise("jupyter-43")
 def test_without_a_scheduler_or_its_turn(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is given back where the turn cannot be asked for, or is lost at that moment."""
     with pytest.raises(Unable, match="No scheduler is connected"):

@@ -29,7 +29,7 @@ def balanced(told: list[str]) -> bool:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-44",
     "`gpushare.turn()` makes code of a thread or a callback count as a cell: the GPU is given back "
     "when the last of them ends",
 )
@@ -114,7 +114,7 @@ def test_a_fork_in_a_turn_tells_nothing_of_the_child(kernel: Kernel, heard: Reco
     assert balanced(heard.of(kernel.pid))
 
 
-@pytest.mark.promise("`import gpushare` works in kernels of...")
+@pytest.mark.promise("jupyter-41")
 def test_another_module_of_that_name_goes_first(kernel: Kernel, tmp_path: Path) -> None:
     """A user's own gpushare.py is the one that is imported."""
     (tmp_path / "gpushare.py").write_text("mine = 42")

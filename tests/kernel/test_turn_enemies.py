@@ -18,7 +18,7 @@ from jupyter_gpushare.kernel.magics import api
 from tests.support.waits import WAIT_S_MAX
 
 ENDS = pytest.mark.promise(
-    "jupyter",
+    "jupyter-45",
     "A `gpushare.turn()` ends whatever happens: an exception, an interrupt at any line, a task "
     "that is cancelled or abandoned, other threads in the same turn",
 )

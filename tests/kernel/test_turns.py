@@ -30,12 +30,12 @@ def bob(lasting: SharedGpu) -> Kernel:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-46",
     "A kernel started by the provisioner is a tenant; cells of two kernels take turns and never "
     "overlap",
 )
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-47",
     "The next kernel's cell starts within milliseconds of the end of the one before",
 )
 def test_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
@@ -48,10 +48,10 @@ def test_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-51",
     "`turns` off lets everybody run, and on again restores the turns",
 )
-@pytest.mark.promise("A kernel started by the provisioner...")
+@pytest.mark.promise("jupyter-46")
 def test_without_turns_cells_overlap(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """The control: with turns off the same cells are on the device at once."""
     shared.scheduler.client.change_settings({"turns": "off"})
@@ -60,7 +60,7 @@ def test_without_turns_cells_overlap(shared: SharedGpu, alice: Kernel, bob: Kern
         observed.play(gpu_cells.fill_and_check(7, milliseconds=15, count=4), 3)
 
 
-@pytest.mark.promise("The bootstrap reports begin and end...")
+@pytest.mark.promise("jupyter-2")
 def test_async_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """Cells with a top-level await are cells like others."""
     observed = shared.observed(alice, bob)
@@ -68,7 +68,7 @@ def test_async_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -
     assert overlaps(observed.play_until_served(code, 2)) == 0
 
 
-@pytest.mark.promise("jupyter", "Cells that use no GPU never wait")
+@pytest.mark.promise("jupyter-48", "Cells that use no GPU never wait")
 def test_what_uses_no_gpu_never_waits(
     shared: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
 ) -> None:
@@ -83,7 +83,7 @@ def test_what_uses_no_gpu_never_waits(
     alice.wait(busy).ok()
 
 
-@pytest.mark.promise("jupyter", "Memory stays where it is between turns")
+@pytest.mark.promise("jupyter-49", "Memory stays where it is between turns")
 def test_memory_stays_between_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """What a kernel left on the device is there, unchanged, after another one's turn."""
     keep = "kept = gpu.allocate(4096)\ngpu.fill(kept, {value}, 4096)\ngpu.synchronize()"
@@ -93,7 +93,7 @@ def test_memory_stays_between_turns(shared: SharedGpu, alice: Kernel, bob: Kerne
     assert int(bob.run("gpu.checksum(kept, 4096)").ok().text) == 5 * 4096**2
 
 
-@pytest.mark.promise("The end of the cell gives...")
+@pytest.mark.promise("scheduler-50")
 @pytest.mark.parametrize("ending", ["1 / 0", "raise SystemExit"])
 def test_a_failing_cell_gives_the_turn_back(
     shared: SharedGpu, alice: Kernel, bob: Kernel, ending: str, tmp_path: Path
@@ -118,7 +118,9 @@ def test_silent_execution_gives_the_turn_back_when_idle(
     bob.run(gpu_cells.spin(1)).ok()
 
 
-@pytest.mark.promise("scheduler", "Idle time inside a cell gives the turn back while others wait")
+@pytest.mark.promise(
+    "scheduler-52", "Idle time inside a cell gives the turn back while others wait"
+)
 def test_a_pause_inside_a_cell_lets_the_other_in(
     shared: SharedGpu, alice: Kernel, bob: Kernel
 ) -> None:
@@ -135,7 +137,7 @@ def test_a_pause_inside_a_cell_lets_the_other_in(
     alice.wait(held).ok()
 
 
-@pytest.mark.promise("The bootstrap reports begin and end...")
+@pytest.mark.promise("jupyter-2")
 def test_overlapping_cells_of_a_kernel_are_one_tenant(
     shared: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
 ) -> None:
@@ -158,7 +160,7 @@ def test_overlapping_cells_of_a_kernel_are_one_tenant(
     assert overlaps(observed.works()) == 0
 
 
-@pytest.mark.promise("`gpushare.turn()` makes code of a thread...")
+@pytest.mark.promise("jupyter-44")
 def test_the_gpu_stays_until_the_threads_turn_ends(shared: SharedGpu, alice: Kernel) -> None:
     """Where nobody is idle for long, the GPU stays with the thread's kernel after the cell, and is
     given back when the turn of the thread ends."""

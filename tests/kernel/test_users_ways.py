@@ -27,7 +27,7 @@ def load_ipython_extension(ip):
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-48",
     "The user's own IPython configuration: extensions, lines, startup files and options take "
     "effect",
 )

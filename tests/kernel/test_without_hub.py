@@ -41,7 +41,7 @@ def launch(env: dict[str, str], **traits: Any) -> dict[str, str]:
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-30",
     "A kernel that starts while the hub cannot be reached waits for it, or starts unshared and "
     "says so, as the administrator has chosen",
 )
@@ -56,7 +56,7 @@ def test_it_starts_unshared_and_says_so(
     assert "JupyterHub does not answer" in env[NOTICE] and "GPUSHARE_TOKEN" not in env
 
 
-@pytest.mark.promise("A kernel that starts while the hub cannot...")
+@pytest.mark.promise("hub-30")
 def test_it_waits_for_the_hub(tmp_path: Path, recording: Recording) -> None:
     """It asks until the hub is back, and shares the GPU then."""
     with StubScheduler(tmp_path / "run", without_hub=3) as stub:
@@ -65,7 +65,7 @@ def test_it_waits_for_the_hub(tmp_path: Path, recording: Recording) -> None:
     assert env["GPUSHARE_TOKEN"] and NOTICE not in env
 
 
-@pytest.mark.promise("A kernel that starts while the hub cannot...")
+@pytest.mark.promise("hub-30")
 def test_it_waits_for_the_scheduler_of_the_hub(tmp_path: Path, recording: Recording) -> None:
     """That one ends with its hub, and comes back with it. A start that has waited too long fails,
     with a sentence."""
@@ -74,7 +74,7 @@ def test_it_waits_for_the_scheduler_of_the_hub(tmp_path: Path, recording: Record
         launch(env, hub_wait_s=0.05)
 
 
-@pytest.mark.promise("A kernel that starts while the hub cannot...")
+@pytest.mark.promise("hub-30")
 def test_other_trouble_is_not_waited_for(tmp_path: Path, recording: Recording) -> None:
     """A missing library, and a scheduler that no hub provides."""
     chosen = {"GPUSHARE_WITHOUT_HUB": "wait"}

@@ -29,7 +29,7 @@ def values(text: str) -> dict[str, float]:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-15",
     "Prometheus reads from a node's plugin whether its seats are healthy, and how many mistakes "
     "the doctor finds there",
 )

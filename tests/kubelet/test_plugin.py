@@ -31,7 +31,7 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-16",
     "A container with a seat gets the tenants' sockets and the node's hook, both read-only, and "
     "nothing that says which GPU it has",
 )
@@ -54,7 +54,7 @@ def test_a_pod_gets_its_seat(node: Node) -> None:
         assert (node.runtime_dir / "tenants").is_dir()
 
 
-@pytest.mark.promise("A container with a seat gets the...")
+@pytest.mark.promise("kubernetes-16")
 def test_what_the_options_say(node: Node) -> None:
     """The kubelet is told to call neither of the two methods that the plugin does not have."""
     with node.kubelet() as kubelet, node.plugin():
@@ -68,7 +68,7 @@ def test_what_the_options_say(node: Node) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-17",
     "The plugin registers again when the kubelet restarts, when the node does, and when the "
     "kubelet has forgotten it",
 )
@@ -81,7 +81,7 @@ def test_the_kubelet_restarts(node: Node) -> None:
                 kubelet.admit()
 
 
-@pytest.mark.promise("The plugin registers again when the...")
+@pytest.mark.promise("kubernetes-17")
 def test_the_node_reboots(node: Node) -> None:
     """All sockets are gone, and so is the runtime directory's content; the plugin starts before the
     kubelet and before the scheduler."""
@@ -96,7 +96,7 @@ def test_the_node_reboots(node: Node) -> None:
         assert kubelet.admit()
 
 
-@pytest.mark.promise("The plugin registers again when the...")
+@pytest.mark.promise("kubernetes-17")
 def test_the_plugin_restarts(node: Node) -> None:
     """The next one has the same seats; what the first has left behind is no hindrance."""
     with node.kubelet() as kubelet:
@@ -110,7 +110,7 @@ def test_the_plugin_restarts(node: Node) -> None:
             assert set(kubelet.plugins[RESOURCE].devices) == names
 
 
-@pytest.mark.promise("The plugin registers again when the...")
+@pytest.mark.promise("kubernetes-17")
 def test_a_killed_plugin_leaves_its_socket(node: Node) -> None:
     """The next plugin takes its place; the kubelet's own files stay."""
     with node.kubelet() as kubelet:
@@ -123,7 +123,7 @@ def test_a_killed_plugin_leaves_its_socket(node: Node) -> None:
         assert {each.name for each in node.kubelet_dir.iterdir()} == {CHECKPOINT, "kubelet.sock"}
 
 
-@pytest.mark.promise("The plugin registers again when the...")
+@pytest.mark.promise("kubernetes-17")
 def test_the_kubelet_forgets_the_plugin(node: Node) -> None:
     """Its watch ends although it is the same kubelet: the plugin registers once more."""
     clock = Clock()
@@ -138,7 +138,7 @@ def test_the_kubelet_forgets_the_plugin(node: Node) -> None:
         assert kubelet.seen[1:3] == ["watch over", f"register {RESOURCE} gpushare.sock"]
 
 
-@pytest.mark.promise("The plugin registers again when the...")
+@pytest.mark.promise("kubernetes-17")
 def test_a_registration_without_effect(node: Node) -> None:
     """The kubelet answers well and never asks for the list: the plugin tries once more."""
     clock = Clock()
@@ -155,7 +155,7 @@ def test_a_registration_without_effect(node: Node) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-18",
     "Seats turn unhealthy only when no scheduler has answered for 120 s, and healthy at its next "
     "answer",
 )
@@ -190,7 +190,7 @@ def test_a_scheduler_that_hangs_is_none(node: Node) -> None:
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-49",
     "A kubelet that is slow, refuses the plugin or is of another version is told in the log, and "
     "the plugin tries again",
 )
@@ -208,7 +208,7 @@ def test_a_kubelet_that_refuses_the_version(node: Node, caplog: pytest.LogCaptur
     )
 
 
-@pytest.mark.promise("A kubelet that is slow, refuses...")
+@pytest.mark.promise("bad-input-49")
 def test_a_slow_kubelet(node: Node) -> None:
     """It takes a while to answer; the plugin asks it once, and serves meanwhile."""
     with node.kubelet(answers_s=0.3) as kubelet, node.plugin():
@@ -216,7 +216,7 @@ def test_a_slow_kubelet(node: Node) -> None:
         assert len(kubelet.seen) == 1
 
 
-@pytest.mark.promise("A kubelet that is slow, refuses...")
+@pytest.mark.promise("bad-input-49")
 def test_a_kubelet_that_never_answers(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its socket is there and nobody serves it; the kubelet that comes next is asked at once."""
     monkeypatch.setattr("jupyter_gpushare.kubelet.device_plugin.ANSWER_S_MAX", 0.3)
@@ -231,7 +231,7 @@ def test_a_kubelet_that_never_answers(node: Node, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-50",
     "Of two plugins on a node one serves the seats, and the other says so; they do not take them "
     "from each other",
 )
@@ -248,7 +248,7 @@ def test_two_plugins(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     assert "another plugin serves" in caplog.text
 
 
-@pytest.mark.promise("Of two plugins on a node...")
+@pytest.mark.promise("bad-input-50")
 def test_a_plugin_whose_place_is_taken_ends(node: Node) -> None:
     """Somebody has put another socket there: it ends with a sentence, and leaves that socket."""
     with node.kubelet() as kubelet, node.plugin() as running:
@@ -273,7 +273,7 @@ def test_a_file_in_the_sockets_place_stays(node: Node, caplog: pytest.LogCapture
             kubelet.wait_for_seats(SEATS)
 
 
-@pytest.mark.promise("What is wrong with the pods of a...")
+@pytest.mark.promise("kubernetes-21")
 def test_the_scheduler_is_told_what_is_wrong_with_pods(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ def said(*containers: Container, allocatable: Any = ALLOCATABLE) -> list[str]:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-19",
     "The doctor of a node tells a container with a share of a GPU and no seat, a seat without a "
     "GPU, GPUs without replicas, and a plugin that is not registered",
 )
@@ -51,7 +51,7 @@ def test_nothing_is_wrong() -> None:
     assert said(container("cy", gpu=("GPU-2",)), allocatable=None) == []
 
 
-@pytest.mark.promise("The doctor of a node tells a...")
+@pytest.mark.promise("kubernetes-19")
 @pytest.mark.parametrize("resource", ["gpu", "shared", "mig"])
 def test_a_gpu_without_a_seat(resource: str) -> None:
     """By any of NVIDIA's names for one."""
@@ -61,7 +61,7 @@ def test_a_gpu_without_a_seat(resource: str) -> None:
     ]
 
 
-@pytest.mark.promise("The doctor of a node tells a...")
+@pytest.mark.promise("kubernetes-19")
 def test_a_seat_without_a_gpu() -> None:
     """Its place could be somebody else's."""
     assert said(BOTH, container("bob", seat=("seat-1",))) == [
@@ -70,7 +70,7 @@ def test_a_seat_without_a_gpu() -> None:
     ]
 
 
-@pytest.mark.promise("The doctor of a node tells a...")
+@pytest.mark.promise("kubernetes-19")
 def test_no_replicas() -> None:
     """Without them, one pod has a GPU for itself, and there is nobody to take turns with."""
     sentence = (
@@ -80,7 +80,7 @@ def test_no_replicas() -> None:
     assert said(container(gpu=("GPU-1",), seat=("seat-0",)), allocatable=None) == [sentence]
 
 
-@pytest.mark.promise("The doctor of a node tells a...")
+@pytest.mark.promise("kubernetes-19")
 def test_no_plugin() -> None:
     """The kubelet has no healthy seat: the plugin is away, or the scheduler is."""
     assert said(allocatable={GPU: ALLOCATABLE[GPU]}) == [
@@ -152,7 +152,7 @@ def kubelet(path: Path, **answers: Callable[[], Any]) -> Iterator[None]:
         server.stop(0).wait()
 
 
-@pytest.mark.promise("The doctor of a node tells a...")
+@pytest.mark.promise("kubernetes-19")
 def test_the_doctor_asks_the_kubelet(tmp_path: Path) -> None:
     """What it answers becomes a finding; a resource in several entries is one."""
     path = tmp_path / "kubelet.sock"
@@ -166,7 +166,7 @@ def test_the_doctor_asks_the_kubelet(tmp_path: Path) -> None:
     assert finding.what.startswith("1 of 2 seats of this node are taken, each with a GPU")
 
 
-@pytest.mark.promise("The doctor of a node tells a...")
+@pytest.mark.promise("kubernetes-19")
 def test_an_older_kubelet(tmp_path: Path) -> None:
     """It tells who has what, and not what there is."""
     path = tmp_path / "kubelet.sock"

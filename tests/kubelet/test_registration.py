@@ -138,7 +138,7 @@ def world() -> World:
     return made
 
 
-@pytest.mark.promise("Seats turn unhealthy only when no...")
+@pytest.mark.promise("kubernetes-18")
 @pytest.mark.parametrize(("away_s", "healthy"), [(119, True), (121, False)])
 def test_the_scheduler_is_away(world: World, away_s: int, healthy: bool) -> None:
     """After 119 s pods still get seats, after 121 s none does, and at its next answer all do."""
@@ -150,7 +150,7 @@ def test_the_scheduler_is_away(world: World, away_s: int, healthy: bool) -> None
     assert world.advertised
 
 
-@pytest.mark.promise("Seats turn unhealthy only when no...")
+@pytest.mark.promise("kubernetes-18")
 def test_a_scheduler_that_has_not_come_yet() -> None:
     """When the plugin starts, it has as long as later: pods of a node that boots are admitted."""
     world = World()
@@ -162,7 +162,7 @@ def test_a_scheduler_that_has_not_come_yet() -> None:
     assert not world.advertised
 
 
-@pytest.mark.promise("Seats turn unhealthy only when no...")
+@pytest.mark.promise("kubernetes-18")
 def test_time_in_which_we_did_not_run_does_not_count(world: World) -> None:
     """The plugin itself was paused for ten minutes: nothing says that the scheduler was away."""
     world.now_s += 600
@@ -170,7 +170,7 @@ def test_time_in_which_we_did_not_run_does_not_count(world: World) -> None:
     assert world.advertised
 
 
-@pytest.mark.promise("The plugin registers again when the...")
+@pytest.mark.promise("kubernetes-17")
 def test_a_kubelet_is_made_anew(world: World) -> None:
     """The look that sees another kubelet's socket opens ours, and the next one registers."""
     world.kubelet_starts()
@@ -178,7 +178,7 @@ def test_a_kubelet_is_made_anew(world: World) -> None:
     assert world.serves
 
 
-@pytest.mark.promise("The plugin registers again when the...")
+@pytest.mark.promise("kubernetes-17")
 def test_a_kubelet_that_leaves_our_socket(world: World) -> None:
     """Then registering alone is enough."""
     ours = world.ours
@@ -232,7 +232,7 @@ def test_nobody_watches(world: World) -> None:
     assert "The kubelet does not watch the seats: the plugin registers again." in world.told
 
 
-@pytest.mark.promise("Of two plugins on a node...")
+@pytest.mark.promise("bad-input-50")
 def test_another_socket_in_our_place(world: World) -> None:
     """The plugin ends, and does nothing afterwards."""
     world.ours = world.identity()
@@ -316,6 +316,6 @@ class PluginMachine(RuleBasedStateMachine):
 TestPluginMachine = PluginMachine.TestCase
 TestPluginMachine.settings = settings(max_examples=100, stateful_step_count=30)
 TestPluginMachine.pytestmark = [
-    pytest.mark.promise("Seats turn unhealthy only when no..."),
-    pytest.mark.promise("The plugin registers again when the..."),
+    pytest.mark.promise("kubernetes-18"),
+    pytest.mark.promise("kubernetes-17"),
 ]

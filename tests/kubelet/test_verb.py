@@ -24,7 +24,7 @@ def command(node: Node, *flags: str) -> list[str]:
     ]
 
 
-@pytest.mark.promise("A container with a seat gets the...")
+@pytest.mark.promise("kubernetes-16")
 def test_the_process(node: Node) -> None:
     """It puts the library into its place, serves, and ends well at SIGTERM; its socket is gone."""
     with node.kubelet() as kubelet:

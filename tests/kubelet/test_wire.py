@@ -54,7 +54,7 @@ NUMBERS = {
 
 
 @pytest.mark.promise(
-    "kubernetes", "The messages have the numbers that Kubernetes gives them, byte by byte"
+    "kubernetes-20", "The messages have the numbers that Kubernetes gives them, byte by byte"
 )
 def test_each_field_has_its_number() -> None:
     """All messages that we have are Kubernetes' own, as far as we have their fields."""
@@ -66,7 +66,7 @@ def test_each_field_has_its_number() -> None:
     assert found == NUMBERS
 
 
-@pytest.mark.promise("The messages have the numbers that...")
+@pytest.mark.promise("kubernetes-20")
 @pytest.mark.parametrize(
     ("message", "golden"),
     [
@@ -114,7 +114,7 @@ def test_golden_bytes(message: Message, golden: bytes) -> None:
     assert type(message).FromString(golden) == message
 
 
-@pytest.mark.promise("The messages have the numbers that...")
+@pytest.mark.promise("kubernetes-20")
 def test_what_later_kubelets_add_is_no_hindrance() -> None:
     """A pod's processors and memory, and the topology of a device, are skipped."""
     container = b"\x0a\x01c\x12\x06\x0a\x01r\x12\x01d\x1a\x02\x01\x02\x2a\x01x"

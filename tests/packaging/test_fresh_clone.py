@@ -40,7 +40,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.promise(
-    "packaging",
+    "packaging-4",
     "In a fresh clone `make test` and `make lint` set themselves up, without Node, a browser or a "
     "home",
 )
@@ -64,7 +64,7 @@ def build_here(clone: Path, env: dict[str, str]) -> str:
     return run(["make", "build", *given], cwd=clone, env=env)
 
 
-@pytest.mark.promise("In a fresh clone `make test`...")
+@pytest.mark.promise("packaging-4")
 def test_a_second_build_has_nothing_to_do(clone: Path, env: dict[str, str]) -> None:
     """Once set up, `make build` neither installs nor compiles anything."""
     build_here(clone, env)
@@ -91,7 +91,7 @@ def test_the_library_is_replaced_and_not_written_into(clone: Path, env: dict[str
     assert library.stat().st_ino != before
 
 
-@pytest.mark.promise("If the package cannot be built,...")
+@pytest.mark.promise("packaging-11")
 def test_an_old_python_is_refused(clone: Path, env: dict[str, str], tmp_path: Path) -> None:
     """With a Python that is too old, make says so and what to do instead."""
     old = tmp_path / "python"

@@ -70,9 +70,9 @@ def library_of(environment: Environment) -> Path:
     return Path(environment.run("python", "-c", asked).strip())
 
 
-@pytest.mark.promise("An sdist has all that a...")
+@pytest.mark.promise("packaging-7")
 @pytest.mark.promise(
-    "packaging",
+    "packaging-5",
     "Wheel and sdist, each in an empty environment: library, entry points, commands and server "
     "extension are there, and a kernel takes a turn",
 )
@@ -87,7 +87,7 @@ def test_library_is_there_and_loads(installed: Environment) -> None:
 
 
 @pytest.mark.promise(
-    "packaging",
+    "packaging-6",
     "The library needs the C library alone, of 2.34 at most, and does not tell where it was built",
 )
 def test_library_needs_glibc_alone(installed: Environment) -> None:
@@ -112,7 +112,7 @@ def test_library_needs_glibc_alone(installed: Environment) -> None:
     assert max(versions) <= GLIBC_MAX
 
 
-@pytest.mark.promise("Wheel and sdist, each in an empty...")
+@pytest.mark.promise("packaging-5")
 def test_entry_points_load(installed: Environment) -> None:
     """jupyter_client finds the provisioner under its name, and it is ours."""
     asked = (
@@ -122,7 +122,7 @@ def test_entry_points_load(installed: Environment) -> None:
     assert installed.run("python", "-c", asked).strip() == "jupyter_gpushare.kernel.provisioner"
 
 
-@pytest.mark.promise("Wheel and sdist, each in an empty...")
+@pytest.mark.promise("packaging-5")
 def test_commands_answer(installed: Environment) -> None:
     """Both spellings of the command are there and explain themselves."""
     for command in (["jupyter", "gpushare"], ["jupyter-gpushare"]):
@@ -131,7 +131,7 @@ def test_commands_answer(installed: Environment) -> None:
         assert "status" in text
 
 
-@pytest.mark.promise("Wheel and sdist, each in an empty...")
+@pytest.mark.promise("packaging-5")
 def test_jupyter_servers_load_the_extension(installed: Environment) -> None:
     """The server extension is enabled by the installation alone, and it can be loaded."""
     done = installed.completed("jupyter", "server", "extension", "list")
@@ -140,7 +140,7 @@ def test_jupyter_servers_load_the_extension(installed: Environment) -> None:
     assert re.search(r"jupyter_gpushare [\d.]+ \S*OK", listed)
 
 
-@pytest.mark.promise("One wheel for a platform has...")
+@pytest.mark.promise("packaging-10")
 def test_the_panel_is_where_jupyterlab_looks(installed: Environment) -> None:
     """The panel's bundle lies below the environment's prefix, and tells pip as its origin."""
     panel = installed.folder / PANEL_IN_PREFIX
@@ -150,7 +150,7 @@ def test_the_panel_is_where_jupyterlab_looks(installed: Environment) -> None:
     assert json.loads((panel / "install.json").read_text())["packageName"] == "jupyter_gpushare"
 
 
-@pytest.mark.promise("One wheel for a platform has...")
+@pytest.mark.promise("packaging-10")
 def test_the_page_of_the_view_is_there(installed: Environment) -> None:
     """Its template, styles and each script that it loads."""
     asked = "from jupyter_gpushare.view import pages; print(pages.TEMPLATE, pages.STATIC)"
@@ -160,13 +160,13 @@ def test_the_page_of_the_view_is_there(installed: Environment) -> None:
     assert [name for name in loaded if not (static / name).exists()] == []
 
 
-@pytest.mark.promise("One wheel for a platform has...")
+@pytest.mark.promise("packaging-10")
 def test_requirements_fit_together(installed: Environment) -> None:
     """pip finds nothing missing and nothing in conflict."""
     assert "No broken requirements found" in installed.pip("check")
 
 
-@pytest.mark.promise("Wheel and sdist, each in an empty...")
+@pytest.mark.promise("packaging-5")
 def test_an_installed_kernel_takes_a_turn(installed: Environment, tmp_path: Path) -> None:
     """Scheduler, provisioner, bootstrap and library of that environment: a cell gets the simulated
     device's turn, by the installed library."""
@@ -184,7 +184,7 @@ def test_an_installed_kernel_takes_a_turn(installed: Environment, tmp_path: Path
 
 
 @pytest.mark.promise(
-    "packaging",
+    "packaging-7",
     "An sdist has all that a wheel is made of, and needs a C compiler and no Node",
 )
 def test_sdist_has_what_a_wheel_is_made_of(distributions: Distributions) -> None:
@@ -212,7 +212,7 @@ def test_sdist_has_what_a_wheel_is_made_of(distributions: Distributions) -> None
     assert not {name for name in names if "node_modules" in name}
 
 
-@pytest.mark.promise("The library needs the C library...")
+@pytest.mark.promise("packaging-6")
 def test_sdist_names_no_path_of_this_machine(distributions: Distributions) -> None:
     """No source file names a place of the machine that it was packed on."""
     forbidden = paths_of_the_machine(distributions.sdist.parent)
@@ -224,7 +224,7 @@ def test_sdist_names_no_path_of_this_machine(distributions: Distributions) -> No
                 assert not [path for path in forbidden if path in text], member.name
 
 
-@pytest.mark.promise("The library needs the C library...")
+@pytest.mark.promise("packaging-6")
 def test_library_does_not_tell_where_it_was_built(distributions: Distributions) -> None:
     """Built from the sdist or from the checkout, in other folders: the same bytes."""
     libraries = []

@@ -27,7 +27,7 @@ LINES_AT_MOST = 5
 SHARES = "import os; print('GPUSHARE_TOKEN' in os.environ)"
 
 
-@pytest.mark.promise("The README's two commands are enough...")
+@pytest.mark.promise("packaging-8")
 def test_it_says_what_it_is_in_five_lines() -> None:
     """The first paragraph is all that a visitor reads; the picture comes next, and exists."""
     what, picture = (ROOT / "README.md").read_text().split("\n\n")[1:3]
@@ -59,7 +59,7 @@ def lab(tmp_path: Path, environment: Environment, device: dict[str, str]) -> Ite
 
 
 @pytest.mark.promise(
-    "packaging",
+    "packaging-8",
     "The README's two commands are enough, and its way out leaves nothing behind",
 )
 @pytest.mark.full
@@ -102,9 +102,9 @@ def folder() -> Iterator[Path]:
         end_leftovers(Path(name))
 
 
-@pytest.mark.promise("Once sharing is backed out, new...")
+@pytest.mark.promise("hub-16")
 @pytest.mark.promise(
-    "packaging",
+    "packaging-9",
     "The README's steps for a hub make its users take turns, and its way out makes them plain "
     "again",
 )

@@ -14,7 +14,7 @@ from tests.support import environments
 from tests.support.waits import WAIT_S_MAX
 
 
-@pytest.mark.promise("demo", "Test workers that need the same environment make it once")
+@pytest.mark.promise("demo-14", "Test workers that need the same environment make it once")
 def test_workers_that_need_the_same_environment_make_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,7 @@ def tracked(*patterns: str) -> set[str]:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "packaging",
+    "packaging-10",
     "One wheel for a platform has the package, the library and the panel, for every Python",
 )
 def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
@@ -75,7 +75,7 @@ def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("One wheel for a platform has...")
+@pytest.mark.promise("packaging-10")
 def test_one_wheel_serves_every_python(wheel: Path) -> None:
     """The tag names the platform and no CPython: the library uses nothing of it."""
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
@@ -88,7 +88,7 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.promise("The library needs the C library...")
+@pytest.mark.promise("packaging-6")
 def test_wheel_names_no_path_of_this_machine(wheel: Path) -> None:
     """Neither the checkout nor a folder of the build is named in any file, debug information
     included."""
@@ -99,7 +99,7 @@ def test_wheel_names_no_path_of_this_machine(wheel: Path) -> None:
             assert not [path for path in forbidden if path in content], name
 
 
-@pytest.mark.promise("packaging", "If the package cannot be built, a sentence says what to do")
+@pytest.mark.promise("packaging-11", "If the package cannot be built, a sentence says what to do")
 def test_build_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
     """Where the C compiler is missing, the build ends with one sentence on that and one on what to
     do."""

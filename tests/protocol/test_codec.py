@@ -33,7 +33,7 @@ def header(version: int = PROTOCOL_VERSION, number: int = 8, body_bytes: int = 0
     )
 
 
-@pytest.mark.promise("protocol", "C and Python agree on golden bytes")
+@pytest.mark.promise("protocol-2", "C and Python agree on golden bytes")
 @pytest.mark.parametrize("sample", golden(), ids=lambda sample: sample.what)
 def test_golden_bytes(sample: Golden) -> None:
     """Each golden message is encoded to, and decoded from, the bytes that were written down."""
@@ -41,13 +41,13 @@ def test_golden_bytes(sample: Golden) -> None:
     assert codec.FrameDecoder().feed(sample.frame) == [sample.message]
 
 
-@pytest.mark.promise("C and Python agree on golden...")
+@pytest.mark.promise("protocol-2")
 def test_every_message_is_golden() -> None:
     """No message of the schema lacks golden bytes."""
     assert {type(sample.message) for sample in golden()} == set(MESSAGE_TYPES.values())
 
 
-@pytest.mark.promise("C and Python agree on golden...")
+@pytest.mark.promise("protocol-2")
 def test_a_frame_by_hand() -> None:
     """The layout is the documented one, checked against bytes put together by hand."""
     message = TurnRequested(request_id=0x0102, cause="é")
@@ -60,7 +60,7 @@ def test_a_frame_by_hand() -> None:
     )
 
 
-@pytest.mark.promise("Both codecs survive fuzzing, and agree...")
+@pytest.mark.promise("protocol-3")
 @given(st.lists(messages(), max_size=5), st.data())
 def test_any_split_gives_the_same_messages(sent: list[Message], data: st.DataObject) -> None:
     """However a stream is cut into pieces, the same messages come out."""
@@ -85,7 +85,7 @@ def test_every_position_of_a_split() -> None:
             assert decoder.feed(sample.frame[cut:]) == [sample.message]
 
 
-@pytest.mark.promise("protocol", "Both codecs survive fuzzing, and agree")
+@pytest.mark.promise("protocol-3", "Both codecs survive fuzzing, and agree")
 @given(st.binary(max_size=200) | damaged_streams(st.builds(codec.encode, messages())))
 def test_garbage_is_a_fault_or_nothing(stream: bytes) -> None:
     """Whatever bytes come, the decoder answers with messages or a ProtocolError, and what it
@@ -100,10 +100,10 @@ def test_garbage_is_a_fault_or_nothing(stream: bytes) -> None:
 
 
 @pytest.mark.promise(
-    "protocol",
+    "protocol-4",
     "It is versioned: another version is told from any other at once, and refused",
 )
-@pytest.mark.promise("Frames are bounded...")
+@pytest.mark.promise("protocol-1")
 @pytest.mark.parametrize(
     ("stream", "fault", "refusal"),
     [
@@ -186,7 +186,7 @@ def test_texts_are_cut_at_a_character(text: str, bytes_max: int) -> None:
     assert not next_character or len(cut) + len(next_character.encode()) > bytes_max
 
 
-@pytest.mark.promise("Frames are bounded...")
+@pytest.mark.promise("protocol-1")
 @pytest.mark.parametrize(
     "message",
     [

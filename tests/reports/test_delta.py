@@ -162,7 +162,7 @@ def state_s(report: Report) -> float:
 
 
 @pytest.mark.promise(
-    "scheduler", "Reports to the view have what has changed, and times that pass are no change"
+    "scheduler-53", "Reports to the view have what has changed, and times that pass are no change"
 )
 def test_what_does_not_change_is_said_once() -> None:
     """The first report is whole; the next one of the same state says nothing."""
@@ -174,7 +174,7 @@ def test_what_does_not_change_is_said_once() -> None:
     assert pair.node.tenants["a"].groups == ("lab",)
 
 
-@pytest.mark.promise("Reports to the view have what...")
+@pytest.mark.promise("scheduler-53")
 def test_only_what_has_changed_is_said_again() -> None:
     """A row comes whole; one that is gone comes as None."""
     pair = Pair()
@@ -186,7 +186,7 @@ def test_only_what_has_changed_is_said_again() -> None:
     assert pair.node.tenants.keys() == {"b"}
 
 
-@pytest.mark.promise("Reports to the view have what...")
+@pytest.mark.promise("scheduler-53")
 def test_times_that_pass_are_no_news() -> None:
     """A turn and a wait that go on are known; what they add up to is told every 15 s."""
     pair = Pair()
@@ -246,7 +246,9 @@ def test_a_little_memory_of_the_host_is_no_news() -> None:
     assert is_news(pair.report(now(node=replace(NODE, waits=Waits(sum_s=1.0)))))
 
 
-@pytest.mark.promise("scheduler", "Tenants of which nothing is new cost a report next to nothing")
+@pytest.mark.promise(
+    "scheduler-54", "Tenants of which nothing is new cost a report next to nothing"
+)
 def test_rows_of_the_same_object_are_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The core shows the same object while nothing of a tenant is new."""
     made: list[str] = []
@@ -270,7 +272,7 @@ def test_rows_of_the_same_object_are_not_made_anew(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.promise(
-    "scheduler", "Whatever reports are lost, the view ends up with the state of the node"
+    "scheduler-55", "Whatever reports are lost, the view ends up with the state of the node"
 )
 def test_after_a_new_connection_the_report_is_whole() -> None:
     """Also where the answer was lost alone."""
@@ -281,7 +283,7 @@ def test_after_a_new_connection_the_report_is_whole() -> None:
     assert report.whole and report.sequence == 0 and report.tenants.keys() == {"a"}
 
 
-@pytest.mark.promise("Whatever reports are lost, the view...")
+@pytest.mark.promise("scheduler-55")
 def test_the_view_may_ask_for_everything() -> None:
     """`again` makes the next report whole."""
     pair, state = Pair(), now(device(), tenant())
@@ -291,7 +293,7 @@ def test_the_view_may_ask_for_everything() -> None:
     assert pair.report(state).whole
 
 
-@pytest.mark.promise("Whatever reports are lost, the view...")
+@pytest.mark.promise("scheduler-55")
 @pytest.mark.parametrize("sequence", [-1, 1, 7])
 def test_an_answer_to_another_report_is_none(sequence: int) -> None:
     """What it was meant for cannot be known."""
@@ -356,7 +358,7 @@ def states(draw: st.DrawFn) -> Now:
 FATES = st.sampled_from(["arrives", "is lost", "answer is lost", "is not sent", "again"])
 
 
-@pytest.mark.promise("Whatever reports are lost, the view...")
+@pytest.mark.promise("scheduler-55")
 @given(course=st.lists(st.tuples(states(), FATES), max_size=12), end=states())
 def test_any_course_of_events(course: list[tuple[Now, str]], end: Now) -> None:
     """States in any order; reports that are lost, and answers; a view that asks for everything."""
@@ -400,7 +402,7 @@ def test_a_text_is_cut_to_what_a_row_may_have() -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "A report is bounded, and says so where the node has more than it may have"
+    "scheduler-56", "A report is bounded, and says so where the node has more than it may have"
 )
 def test_more_than_the_view_takes() -> None:
     """The rest is left out, and a problem says so; none that there is too many of is refused."""
@@ -419,7 +421,7 @@ def test_more_than_the_view_takes() -> None:
     assert pair.node.tenants.keys() == {each.id for each in others}
 
 
-@pytest.mark.promise("A report is bounded, and says...")
+@pytest.mark.promise("scheduler-56")
 def test_a_report_has_so_many_new_rows_and_the_next_goes_on() -> None:
     """Where all of them change all the time, each of them has its turn."""
     pair = Pair()
@@ -434,7 +436,7 @@ def test_a_report_has_so_many_new_rows_and_the_next_goes_on() -> None:
     assert seen == set(named)
 
 
-@pytest.mark.promise("A report is bounded, and says...")
+@pytest.mark.promise("scheduler-56")
 def test_the_longest_texts_fit_into_a_message() -> None:
     """Names that take twelve bytes a character, and queues of all tenants on all devices."""
     pair = Pair()

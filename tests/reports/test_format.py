@@ -52,7 +52,7 @@ def refused(said: object) -> str:
 
 
 @pytest.mark.promise(
-    "view", "What a node writes, the view reads; what a newer one adds is passed over"
+    "view-13", "What a node writes, the view reads; what a newer one adds is passed over"
 )
 @given(messages)
 def test_what_is_written_is_read(message: Message) -> None:
@@ -61,7 +61,7 @@ def test_what_is_written_is_read(message: Message) -> None:
     assert message_of(text_of(message).encode()) == message
 
 
-@pytest.mark.promise("What a node writes, the view...")
+@pytest.mark.promise("view-13")
 @given(reports)
 def test_what_a_newer_node_adds(report: Report) -> None:
     """Unknown fields, at every level, change nothing."""
@@ -84,7 +84,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-51",
     "A message of a node that cannot be read, of whatever bytes: refused with a sentence, and "
     "nothing else happens",
 )
@@ -99,7 +99,7 @@ def test_garbage(text: str | bytes) -> None:
         message_of(text)
 
 
-@pytest.mark.promise("A message of a node that cannot...")
+@pytest.mark.promise("bad-input-51")
 @given(reports, st.data())
 @example(a_report(), None)
 def test_a_wrong_value_anywhere(report: Report, data: st.DataObject | None) -> None:
@@ -146,14 +146,15 @@ def _replace_one(found: dict[str, Any], data: st.DataObject) -> None:
         ({"type": "goodbye"}, "no known type"),
     ],
 )
-@pytest.mark.promise("A message of a node that cannot...")
+@pytest.mark.promise("bad-input-51")
 def test_what_is_wrong_is_named(change: dict[str, Any], says: str) -> None:
     """The node's log can say which field it was."""
     assert says in refused({**plain(a_report()), **change})
 
 
 @pytest.mark.promise(
-    "bad-input", "More devices, tenants, text or bytes than a node may report: refused as a whole"
+    "bad-input-52",
+    "More devices, tenants, text or bytes than a node may report: refused as a whole",
 )
 def test_bounds() -> None:
     """One more than may be is refused, as many as may be are taken."""

@@ -25,7 +25,8 @@ from jupyter_gpushare.reports.node_tokens import (
 
 
 @pytest.mark.promise(
-    "view", "A node token is in no file of the view, only its digest, in a file for its owner alone"
+    "view-14",
+    "A node token is in no file of the view, only its digest, in a file for its owner alone",
 )
 def test_a_new_token(tmp_path: Path) -> None:
     """Made with 0600, whatever the umask; the token is long and of one word."""
@@ -42,7 +43,7 @@ def test_a_new_token(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["tokens"]
 
 
-@pytest.mark.promise("bad-input", "A node token that was replaced counts no more")
+@pytest.mark.promise("bad-input-53", "A node token that was replaced counts no more")
 def test_a_token_is_replaced(tmp_path: Path) -> None:
     """That of this node alone; comments and what cannot be read stay in the file."""
     path = tmp_path / "tokens"
@@ -57,7 +58,7 @@ def test_a_token_is_replaced(tmp_path: Path) -> None:
     assert "# racks 1 to 4" in path.read_text()
 
 
-@pytest.mark.promise("A node token that was replaced counts...")
+@pytest.mark.promise("bad-input-53")
 def test_a_line_that_somebody_has_indented(tmp_path: Path) -> None:
     """It counts, so it goes as any other."""
     path = tmp_path / "tokens"

@@ -38,7 +38,7 @@ class Counting(Desk):
 
 
 @pytest.mark.promise(
-    "scheduler", "Waits that end with a turn are counted by their length for the view"
+    "scheduler-57", "Waits that end with a turn are counted by their length for the view"
 )
 def test_a_wait_counts_when_it_ends_with_a_turn() -> None:
     """Who has the device at once has not waited."""
@@ -52,7 +52,7 @@ def test_a_wait_counts_when_it_ends_with_a_turn() -> None:
     assert (desk.counts, desk.sum_s) == ({10.0: 1}, 7.0)
 
 
-@pytest.mark.promise("Waits that end with a turn...")
+@pytest.mark.promise("scheduler-57")
 def test_who_gives_up_is_not_counted() -> None:
     """Nor twice, when it comes again."""
     desk = Counting()
@@ -66,7 +66,7 @@ def test_who_gives_up_is_not_counted() -> None:
     assert desk._waits._since_s == {}
 
 
-@pytest.mark.promise("Waits that end with a turn...")
+@pytest.mark.promise("scheduler-57")
 def test_a_wait_for_two_devices_counts_once() -> None:
     """A tenant gets all its devices or none."""
     desk = Counting("AB")

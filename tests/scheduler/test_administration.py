@@ -29,7 +29,7 @@ def tenant_ids(office: Office) -> list[str]:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-68",
     "What an administrator does, and what is refused to one, stands in the audit log: who, when, "
     "what, on whom and what came of it",
 )
@@ -72,7 +72,7 @@ def test_what_is_done_is_noted(office: Office) -> None:
     assert "quantum_s is -1.0" in failed[1] and "There is no device" in failed[2]
 
 
-@pytest.mark.promise("What an administrator does, and what...")
+@pytest.mark.promise("scheduler-68")
 def test_names_of_settings_cannot_disturb_the_log(office: Office) -> None:
     """Whatever a request calls them, and however many there are."""
     with pytest.raises(RequestError):
@@ -85,7 +85,7 @@ def test_names_of_settings_cannot_disturb_the_log(office: Office) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "Devices, boosts, settings and the audit log are the administrators' alone"
+    "scheduler-69", "Devices, boosts, settings and the audit log are the administrators' alone"
 )
 def test_others_may_not(office: Office) -> None:
     """Of a notebook of their own they may hold and evict; of others' nothing. Nothing is noted."""
@@ -142,8 +142,8 @@ def test_a_count_is_a_number(office: Office, count: str) -> None:
 # ---- the file ------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("Log and journal are their owner's...")
-@pytest.mark.promise("What an administrator does, and what...")
+@pytest.mark.promise("scheduler-1")
+@pytest.mark.promise("scheduler-68")
 def test_the_log_is_a_private_file_that_outlives_the_scheduler(tmp_path: Path) -> None:
     """A new scheduler knows what was done before; half a line of a crash is left out. The time of
     day may go back: the order is that of the deeds."""

@@ -143,7 +143,7 @@ def test_a_stranger_that_breaks_the_rules_is_refused(
         assert refused.message.count(". ") >= 1, "what is wrong, and what to do"
 
 
-@pytest.mark.promise("Garbage: that peer loses its connection...")
+@pytest.mark.promise("bad-input-10")
 @pytest.mark.parametrize("misdeed", [garbage, frame_of_10_mb, wrong_version, unknown_message])
 def test_a_client_that_breaks_the_rules_loses_its_place(
     beside_a_bystander: SchedulerUnderTest,
@@ -178,7 +178,7 @@ def test_what_came_whole_before_a_fault_still_counts(scheduler: SchedulerUnderTe
         second.expect(TurnGranted)
 
 
-@pytest.mark.promise("bad-input", "Half a message and then silence: likewise, after a deadline")
+@pytest.mark.promise("bad-input-58", "Half a message and then silence: likewise, after a deadline")
 def test_half_a_message_and_then_silence(impatient: SchedulerUnderTest) -> None:
     """A message that was begun has a deadline; missing it gives the turn to the next."""
     with (
@@ -193,7 +193,7 @@ def test_half_a_message_and_then_silence(impatient: SchedulerUnderTest) -> None:
         second.expect(TurnGranted)
 
 
-@pytest.mark.promise("Half a message and then silence...")
+@pytest.mark.promise("bad-input-58")
 def test_single_bytes_do_not_put_the_deadline_off(impatient: SchedulerUnderTest) -> None:
     """A message that trickles in is late all the same."""
     with joined_in_time(impatient) as slow:
@@ -238,8 +238,8 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.promise("A kernel killed with the turn (SIGKILL)...")
-@pytest.mark.promise("A kernel killed with the turn, whose...")
+@pytest.mark.promise("bad-input-41")
+@pytest.mark.promise("bad-input-42")
 @pytest.mark.parametrize("mode", ["alone", "fork"])
 def test_a_client_killed_with_the_turn(scheduler: SchedulerUnderTest, mode: str) -> None:
     """SIGKILL frees the turn at once, also when a forked child keeps the socket open."""
@@ -274,7 +274,7 @@ def test_a_client_killed_with_the_turn(scheduler: SchedulerUnderTest, mode: str)
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-70",
     "A client that does not answer a recall is shown as overdue, and killed only where the admin "
     "asks for it",
 )
@@ -311,7 +311,7 @@ def test_a_client_that_does_not_answer_a_recall(scheduler: SchedulerUnderTest, p
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-59",
     "A client that does not read, or names ever new things, is dropped",
 )
 def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
@@ -327,7 +327,7 @@ def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
     assert "does not read" in scheduler.log
 
 
-@pytest.mark.promise("A client that does not read...")
+@pytest.mark.promise("bad-input-59")
 @pytest.mark.full
 def test_a_caller_that_does_not_read_its_answer(runtime: Path) -> None:
     """An answer over HTTP that is larger than the socket's buffer does not wait for ever."""
@@ -344,7 +344,7 @@ def test_a_caller_that_does_not_read_its_answer(runtime: Path) -> None:
         assert len(scheduler.status()["tenants"]) == 400
 
 
-@pytest.mark.promise("A client that does not read...")
+@pytest.mark.promise("bad-input-59")
 def test_more_clients_than_allowed(scheduler: SchedulerUnderTest) -> None:
     """The client beyond clients_max is refused with a sentence; when one leaves there is room."""
     scheduler.client.change_settings({"clients_max": 2})
@@ -361,7 +361,7 @@ def test_more_clients_than_allowed(scheduler: SchedulerUnderTest) -> None:
             fourth.join(tenant.token)
 
 
-@pytest.mark.promise("A token of a kernel that...")
+@pytest.mark.promise("bad-input-13")
 def test_a_token_of_a_removed_tenant(scheduler: SchedulerUnderTest) -> None:
     """A process that outlives its kernel cannot come back with the kernel's token."""
     tenant = scheduler.tenant()
@@ -402,7 +402,7 @@ def test_another_user_cannot_reach_a_private_scheduler(
     assert as_other_user(lambda: say_hello(path, "")) == "may not connect"
 
 
-@pytest.mark.promise("A client that does not read...")
+@pytest.mark.promise("bad-input-59")
 def test_a_client_that_names_ever_new_devices(scheduler: SchedulerUnderTest) -> None:
     """What clients can make the scheduler remember is bounded, and goes with them."""
     with scheduler.joined() as honest, scheduler.joined() as client:
@@ -418,7 +418,7 @@ def test_a_client_that_names_ever_new_devices(scheduler: SchedulerUnderTest) -> 
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-60",
     "The scheduler forgets what a client said of a device that NVML does not list, once the "
     "client ends",
 )
@@ -440,7 +440,7 @@ def test_a_wrong_size_is_gone_with_who_named_it(scheduler: SchedulerUnderTest) -
 
 
 @pytest.mark.promise(
-    "bad-input", "Where all users are served, nobody can invent a device: only NVML's are shared"
+    "bad-input-61", "Where all users are served, nobody can invent a device: only NVML's are shared"
 )
 def test_where_all_are_served_nobody_invents_devices(runtime: Path, tmp_path: Path) -> None:
     """A client that opens a device which NVML does not list is told so."""
@@ -478,7 +478,7 @@ def test_a_stopped_scheduler_says_goodbye(scheduler: SchedulerUnderTest) -> None
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-62",
     "A client that floods the scheduler, with messages, questions or half frames, delays nobody",
 )
 def test_a_client_that_floods_us_delays_nobody(runtime: Path, tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_a_client_that_floods_us_delays_nobody(runtime: Path, tmp_path: Path) ->
     assert events[: events.index("TurnRequested")].count("CellBegan") <= MESSAGES_MAX
 
 
-@pytest.mark.promise("A client that floods the scheduler...")
+@pytest.mark.promise("bad-input-62")
 def test_half_messages_without_end_delay_nobody(runtime: Path) -> None:
     """A client that sends its frames in pieces is heard when they are whole; others are served
     meanwhile."""
@@ -520,7 +520,7 @@ def test_half_messages_without_end_delay_nobody(runtime: Path) -> None:
         flood.take_turn()
 
 
-@pytest.mark.promise("bad-input", "Where all users are served, none of them takes every place")
+@pytest.mark.promise("bad-input-63", "Where all users are served, none of them takes every place")
 def test_a_user_has_a_share_of_the_places(runtime: Path, tmp_path: Path) -> None:
     """The process beyond it is told so, and another user's is let in."""
     let_others_in(tmp_path)

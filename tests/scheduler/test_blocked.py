@@ -114,7 +114,7 @@ def test_what_goes_away_by_itself_is_waited_for(kind: ObstacleKind, words: str) 
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-56",
     "Memory that CUDA contexts of notebooks take is told from that of programs outside, in the "
     "status and in what is in the way",
 )
@@ -147,7 +147,7 @@ def test_a_limit_of_its_server_may_be_what_is_short() -> None:
         assert "at least 1.0 GiB of host memory are missing" in said
 
 
-@pytest.mark.promise("A waiting user and the owner...")
+@pytest.mark.promise("together-7")
 @pytest.mark.parametrize("kind", ObstacleKind)
 def test_who_is_in_the_way_is_told_what_to_do(kind: ObstacleKind) -> None:
     """Where its user can do something about it: memory that stays. Who waits is not named."""
@@ -173,7 +173,7 @@ def test_what_is_gone_is_in_nobodys_way(kind: ObstacleKind) -> None:
     assert (freed["obstacle"] is None) == (kind in STAYS)
 
 
-@pytest.mark.promise("Status is cut to what the...")
+@pytest.mark.promise("scheduler-83")
 def test_it_is_told_to_its_user_alone() -> None:
     """Others see that the tenant waits, and not what it has and lacks."""
     tenants = TenantBook()
@@ -215,7 +215,7 @@ def test_it_is_told_to_its_user_alone() -> None:
     assert "obstacle" not in json.dumps(seen)
 
 
-@pytest.mark.promise("On a device that an admin has paused...")
+@pytest.mark.promise("scheduler-34")
 @pytest.mark.parametrize(
     ("mode", "is_told"), [("open", False), ("paused", True), ("drained", True)]
 )
@@ -228,7 +228,7 @@ def test_who_waits_for_a_paused_device_is_told(mode: str, is_told: bool) -> None
     assert blocked_reason({**OTHER, "state": "idle"}, devices, lambda tenant_id: None) is None
 
 
-@pytest.mark.promise("A process that was stopped from outside...")
+@pytest.mark.promise("scheduler-25")
 @pytest.mark.parametrize("name", [None, "ann: train.ipynb"])
 def test_who_waits_for_a_frozen_holder_is_told(name: str | None) -> None:
     """By the name that the reader may know."""

@@ -87,7 +87,7 @@ def test_without_a_hub_a_token_says_nothing() -> None:
 
 
 @pytest.mark.promise(
-    "bad-input", "Root of another namespace, such as a container's, administers nothing"
+    "bad-input-64", "Root of another namespace, such as a container's, administers nothing"
 )
 def test_root_of_another_namespace_is_nobody() -> None:
     """Under a hub it needs a token as everybody does; without one it is an account like others."""
@@ -100,7 +100,7 @@ def test_root_of_another_namespace_is_nobody() -> None:
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-31",
     "A user is in the groups that the hub says when a kernel starts; what a kernel or a request "
     "says of groups does not count",
 )

@@ -10,7 +10,7 @@ from jupyter_gpushare.scheduler.identity.tokens import TenantRecord, TokenSigner
 from jupyter_gpushare.scheduler.service.noted import class_note, class_of, hold_note
 from tests.support.scheduler_process import SchedulerUnderTest
 
-MAY = pytest.mark.promise("A class that there is not, or that...")
+MAY = pytest.mark.promise("scheduler-7")
 
 
 @MAY
@@ -71,7 +71,7 @@ def test_a_kernelspec_and_the_environment_ask() -> None:
     assert wish_of(chosen) == {"class": "batch"}
 
 
-@pytest.mark.promise("A notebook asks for another class at...")
+@pytest.mark.promise("scheduler-9")
 def test_a_class_is_changed_over_http(scheduler: SchedulerUnderTest) -> None:
     """What may not be is refused with a sentence, and the class stays."""
     client = scheduler.client

@@ -31,7 +31,7 @@ def failing(runtime: Path) -> Iterator[FailingScheduler]:
     assert scheduler.stop() == 0, scheduler.log
 
 
-@pytest.mark.promise("A failure in the middle of an event leaves...")
+@pytest.mark.promise("scheduler-18")
 def test_the_client_whose_words_are_lost_comes_back_with_its_turn(
     failing: FailingScheduler,
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_request_is_told_that_it_failed(failing: FailingScheduler) -> None:
         failing.client.interrupt_tenant(tenant.tenant_id)
 
 
-@pytest.mark.promise("A failure in the middle of an event leaves...")
+@pytest.mark.promise("scheduler-18")
 def test_a_failed_registration_is_tried_again(runtime: Path) -> None:
     """A scheduler learns of its predecessor's tenants from their processes. Where that fails, the
     process connects again; a refusal would keep it from the GPU for good."""

@@ -110,7 +110,7 @@ def told_until_it_is_8(*looks: list[DeviceReading]) -> list[Event]:
     return asyncio.run(scenario())
 
 
-@pytest.mark.promise("Memory of a dead process is...")
+@pytest.mark.promise("accounts-37")
 def test_each_look_is_told() -> None:
     """A device is found once; how much of it is used is told after each look, also when that has
     not changed: who waits for memory learns that it is not back yet."""
@@ -122,7 +122,7 @@ def test_each_look_is_told() -> None:
     assert used == [7, 7, 7, 8]
 
 
-@pytest.mark.promise("Memory of a dead process is...")
+@pytest.mark.promise("accounts-37")
 def test_what_nvml_said_before_it_failed_is_no_look() -> None:
     """Clients may have freed memory since, which would be taken for that of strangers."""
 
@@ -152,7 +152,7 @@ def test_each_reading_is_passed_on() -> None:
     assert asyncio.run(scenario()) == [reading(0, 7)]
 
 
-@pytest.mark.promise("Memory of a dead process is...")
+@pytest.mark.promise("accounts-37")
 def test_a_look_can_be_asked_for() -> None:
     """A look begins at once; one that is asked for while another goes on follows that one."""
 
@@ -207,7 +207,7 @@ def test_without_clients_nothing_is_asked() -> None:
     assert asyncio.run(scenario()) == 2
 
 
-@pytest.mark.promise("It starts without NVML, and a...")
+@pytest.mark.promise("scheduler-74")
 def test_an_nvml_that_fails_once_is_asked_again() -> None:
     """An error of NVML changes nothing that is known, and ends nothing."""
 
@@ -223,7 +223,7 @@ def test_an_nvml_that_fails_once_is_asked_again() -> None:
     assert asyncio.run(scenario())
 
 
-@pytest.mark.promise("It starts without NVML, and a...")
+@pytest.mark.promise("scheduler-74")
 def test_an_nvml_that_hangs_does_not_hang_us(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that does not answer at the start is left aside after a while."""
     monkeypatch.setattr(device_probe, "START_DEADLINE_S", 0.05)
@@ -239,7 +239,9 @@ def test_an_nvml_that_hangs_does_not_hang_us(monkeypatch: pytest.MonkeyPatch) ->
     nvml.may_answer.set()
 
 
-@pytest.mark.promise("bad-input", "An NVML that answers late, or comes late, is used from then on")
+@pytest.mark.promise(
+    "bad-input-65", "An NVML that answers late, or comes late, is used from then on"
+)
 @pytest.mark.parametrize("listed", ["0", "7"])
 def test_an_nvml_that_answers_late(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, listed: str
@@ -268,7 +270,7 @@ def test_an_nvml_that_answers_late(
     assert [event.name for event in found] == (["Card 0"] if listed == "0" else [])
 
 
-@pytest.mark.promise("An NVML that answers late...")
+@pytest.mark.promise("bad-input-65")
 def test_an_nvml_that_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a driver is loaded after the scheduler, the next client finds it; it is not looked for
     at each client."""

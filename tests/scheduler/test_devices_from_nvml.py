@@ -60,7 +60,7 @@ def uuids(scheduler: SchedulerUnderTest) -> list[str]:
     return [device["id"] for device in scheduler.status()["devices"]]
 
 
-@pytest.mark.promise("scheduler", "Devices come from NVML by UUID")
+@pytest.mark.promise("scheduler-71", "Devices come from NVML by UUID")
 def test_devices_are_known_by_uuid(runtime: Path, tmp_path: Path) -> None:
     """All devices of NVML are there at the start, with name and size, under their UUIDs."""
     machine = SimulatedMachine(tmp_path / "m", devices=2, bytes_per_device=4 * GIB)
@@ -71,7 +71,7 @@ def test_devices_are_known_by_uuid(runtime: Path, tmp_path: Path) -> None:
     assert all(len(bytes.fromhex(device["id"])) == 16 for device in devices)
 
 
-@pytest.mark.promise("scheduler", "`CUDA_VISIBLE_DEVICES` is honoured")
+@pytest.mark.promise("scheduler-72", "`CUDA_VISIBLE_DEVICES` is honoured")
 def test_cuda_visible_devices_is_honoured(runtime: Path, tmp_path: Path) -> None:
     """Indices and UUIDs of the scheduler's CUDA_VISIBLE_DEVICES limit what it serves; --devices
     wins over it."""
@@ -88,7 +88,7 @@ def test_cuda_visible_devices_is_honoured(runtime: Path, tmp_path: Path) -> None
         assert uuids(scheduler) == [first]
 
 
-@pytest.mark.promise("scheduler", "MIG instances are devices")
+@pytest.mark.promise("scheduler-73", "MIG instances are devices")
 def test_mig_instances_take_their_gpus_place(runtime: Path, tmp_path: Path) -> None:
     """A GPU that is divided is served as its instances, each under its own UUID."""
     machine = SimulatedMachine(tmp_path / "m", devices=1, mig_instances=2)
@@ -97,7 +97,7 @@ def test_mig_instances_take_their_gpus_place(runtime: Path, tmp_path: Path) -> N
     assert len({instance["id"] for instance in instances}) == 2
 
 
-@pytest.mark.promise("Devices come from NVML by UUID...")
+@pytest.mark.promise("scheduler-71")
 def test_memory_is_measured_while_there_are_clients(runtime: Path, tmp_path: Path) -> None:
     """What programs outside of gpushare use is seen, and seen to go."""
     machine = SimulatedMachine(tmp_path / "m")
@@ -110,7 +110,7 @@ def test_memory_is_measured_while_there_are_clients(runtime: Path, tmp_path: Pat
         scheduler.eventually(lambda s: s["devices"][0]["bytes_used"] < 512 * MIB)
 
 
-@pytest.mark.promise("A device that disappears: its users...")
+@pytest.mark.promise("bad-input-4")
 def test_a_device_that_disappears(runtime: Path, tmp_path: Path) -> None:
     """It is shown as lost; who waits for it is let through to the driver's own error, and turns on
     other devices go on."""
@@ -153,7 +153,7 @@ def test_a_device_outside_the_list_is_shared_all_the_same(runtime: Path, tmp_pat
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-74",
     "It starts without NVML, and a hanging or failing NVML does not hang it",
 )
 def test_without_nvml_it_starts(runtime: Path) -> None:

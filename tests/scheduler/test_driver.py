@@ -199,7 +199,7 @@ INTERRUPT = InterruptRequested(tenant=TenantId("t"))
 
 
 @pytest.mark.promise(
-    "scheduler", "A request that cannot be met is answered with the sentence that says why"
+    "scheduler-75", "A request that cannot be met is answered with the sentence that says why"
 )
 @pytest.mark.parametrize(
     ("answer", "error"),

@@ -70,7 +70,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-@pytest.mark.promise("A process that was stopped from outside...")
+@pytest.mark.promise("scheduler-25")
 @pytest.mark.parametrize("state", ["T", "t"])
 def test_a_stopped_process_is_frozen(machine: Machine, state: str) -> None:
     """It is told once, and once that it goes on; a name with brackets does not deceive."""
@@ -90,7 +90,7 @@ def test_a_traced_process_works_between_its_stops(machine: Machine) -> None:
         assert machine.looks(1) == []
 
 
-@pytest.mark.promise("A process that was stopped from outside...")
+@pytest.mark.promise("scheduler-25")
 def test_a_frozen_group_is_seen(machine: Machine) -> None:
     """Of control groups of version 2 and of version 1, where the process seems to sleep."""
     machine.process(1, "S", group="0::/docker/abc")
@@ -185,7 +185,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.promise("A process that was stopped from outside...")
+@pytest.mark.promise("scheduler-25")
 def test_a_running_scheduler_sees_it(scheduler: SchedulerUnderTest) -> None:
     """A stopped waiter leaves the queue, the status says so, and it comes back."""
     with scheduler.joined("holder") as holder:

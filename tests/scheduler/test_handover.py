@@ -22,7 +22,7 @@ def refusal(scheduler: SchedulerUnderTest) -> tuple[int, str]:
     return refused.value.status, str(refused.value)
 
 
-@pytest.mark.promise("A newer package takes the place...")
+@pytest.mark.promise("server-25")
 def test_an_idle_scheduler_ends_and_tokens_stay_good(runtime: Path) -> None:
     """Tenants without a process do not keep it; the next scheduler knows their tokens, and waits
     for nobody."""
@@ -38,7 +38,7 @@ def test_an_idle_scheduler_ends_and_tokens_stay_good(runtime: Path) -> None:
             client.take_turn()
 
 
-@pytest.mark.promise("A newer package takes the place...")
+@pytest.mark.promise("server-25")
 def test_a_scheduler_in_use_does_not_end(runtime: Path) -> None:
     """A process that has the GPU open keeps it, also without a turn; its end lets it go."""
     with running_scheduler(runtime, ON_DEMAND) as scheduler:
@@ -72,7 +72,7 @@ def test_a_scheduler_that_was_started_to_stay_does_not_end(scheduler: SchedulerU
     assert sentence.startswith("This scheduler was started to stay. Restart it where ")
 
 
-@pytest.mark.promise("A newer package takes the place...")
+@pytest.mark.promise("server-25")
 def test_other_users_cannot_end_it() -> None:
     """Root and its own user can."""
     ended: list[str] = []

@@ -87,7 +87,7 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-76",
     "Wrong settings and requests change nothing, and are answered in sentences",
 )
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_request_that_cannot_be_met(
     assert (after["settings"], after["tenants"]) == (before["settings"], before["tenants"])
 
 
-@pytest.mark.promise("Wrong settings and requests change nothing...")
+@pytest.mark.promise("scheduler-76")
 def test_a_refused_change_changes_nothing(lasting: SchedulerUnderTest) -> None:
     """One bad setting of several keeps all of them as they were."""
     before = lasting.status()["settings"]
@@ -154,7 +154,7 @@ def test_a_body_that_is_too_large(scheduler: SchedulerUnderTest) -> None:
     assert scheduler.status()["tenants"] == []
 
 
-@pytest.mark.promise("scheduler", "Status is served over HTTP on a unix socket")
+@pytest.mark.promise("scheduler-77", "Status is served over HTTP on a unix socket")
 def test_status_tells_devices_tenants_and_settings(scheduler: SchedulerUnderTest) -> None:
     """Who holds, who waits, and what every tenant has had."""
     with scheduler.joined("first") as first, scheduler.joined("second") as second:

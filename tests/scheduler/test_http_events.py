@@ -22,7 +22,7 @@ def names(status: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.promise(
-    "server",
+    "server-2",
     "The event stream tells each follower what it may see, soon, and the last state always",
 )
 def test_the_stream_tells_who_holds_and_who_waits(scheduler: SchedulerUnderTest) -> None:
@@ -96,7 +96,7 @@ class Scene:
             await asyncio.wait_for(self.arrived.wait(), WAIT_S_MAX)
 
 
-@pytest.mark.promise("The event stream tells each follower...")
+@pytest.mark.promise("server-2")
 def test_changes_are_gathered_and_the_last_one_arrives() -> None:
     """A hundred changes at once make two events, no closer than a tenth of a second."""
 
@@ -141,7 +141,7 @@ def test_time_alone_is_no_change() -> None:
     assert without_times(before) == without_times(after) != without_times(other)
 
 
-@pytest.mark.promise("A turn that is kept by hand is...")
+@pytest.mark.promise("server-15")
 def test_a_hold_is_news_when_it_begins_and_ends_and_is_prolonged() -> None:
     """What is left of it in between is none."""
     none, whole, half = ({"hold_left_s": left} for left in (0.0, 600.0, 300.0))

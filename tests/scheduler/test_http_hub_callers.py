@@ -121,7 +121,7 @@ def test_a_stream_that_has_ended_leaves_nothing(
     with_api(tmp_path, office, story)
 
 
-@pytest.mark.promise("Where all users are served, none...")
+@pytest.mark.promise("bad-input-63")
 def test_an_account_has_so_many_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ def valid(document: dict[str, Any], name: str, answer: object) -> None:
     jsonschema.Draft202012Validator(schema).validate(answer)
 
 
-@pytest.mark.promise("server", "The HTTP API is as `openapi.yaml` says")
+@pytest.mark.promise("server-3", "The HTTP API is as `openapi.yaml` says")
 def test_routes_and_file_agree(document: dict[str, Any]) -> None:
     """Each verb of each route is described, and nothing else is."""
     described = {
@@ -69,7 +69,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
     follow(document)
 
 
-@pytest.mark.promise("The HTTP API is as `openapi.yaml`...")
+@pytest.mark.promise("server-3")
 def test_answers_are_as_described(document: dict[str, Any], scheduler: SchedulerUnderTest) -> None:
     """A status with a holder and a waiter, a registration, settings and an error fit the file."""
     with scheduler.joined("first") as first, scheduler.joined("second") as second:
@@ -93,7 +93,7 @@ def test_answers_are_as_described(document: dict[str, Any], scheduler: Scheduler
         valid(document, "Error", request(scheduler, "GET", "/api/v1/nothing")[1])
 
 
-@pytest.mark.promise("Status is cut to what the...")
+@pytest.mark.promise("scheduler-83")
 def test_what_others_see_is_as_described(document: dict[str, Any]) -> None:
     """So does a status that has been cut for another user."""
     office = Office()

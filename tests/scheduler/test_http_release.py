@@ -18,7 +18,7 @@ def joined(scheduler: SchedulerUnderTest, name: str) -> tuple[str, ScriptedClien
     return tenant.tenant_id, client
 
 
-@pytest.mark.promise("server", "A turn can be released by its user, and by nobody else")
+@pytest.mark.promise("server-4", "A turn can be released by its user, and by nobody else")
 def test_a_released_turn_goes_to_who_waits(scheduler: SchedulerUnderTest) -> None:
     """The holder is asked for its turn long before the quantum is over."""
     scheduler.client.change_settings({"quantum_s": 3600})
@@ -37,7 +37,7 @@ def test_a_released_turn_goes_to_who_waits(scheduler: SchedulerUnderTest) -> Non
         assert scheduler.status()["tenants"][0]["counters"]["recalls"] == 1
 
 
-@pytest.mark.promise("A turn can be released by...")
+@pytest.mark.promise("server-4")
 def test_nothing_to_release(scheduler: SchedulerUnderTest) -> None:
     """A tenant without a turn, and turns that are switched off, are told apart."""
     tenant_id, client = joined(scheduler, "idle")

@@ -39,8 +39,8 @@ def context_switches(pid: int) -> int:
     return total
 
 
-@pytest.mark.promise("scheduler", "With nothing to do it does nothing")
-@pytest.mark.promise("speed", "An idle scheduler is not even woken by twenty idle kernels")
+@pytest.mark.promise("scheduler-78", "With nothing to do it does nothing")
+@pytest.mark.promise("speed-15", "An idle scheduler is not even woken by twenty idle kernels")
 def test_idle_kernels_cost_nothing(scheduler: SchedulerUnderTest) -> None:
     """With twenty idle kernels, one of which holds the turn, the scheduler is not even woken."""
     kernels = [scheduler.joined(f"notebook {number}") for number in range(KERNELS)]
@@ -61,7 +61,7 @@ def test_idle_kernels_cost_nothing(scheduler: SchedulerUnderTest) -> None:
         kernel.close()
 
 
-@pytest.mark.promise("scheduler", "It ends after idle time if it was asked to")
+@pytest.mark.promise("scheduler-79", "It ends after idle time if it was asked to")
 def test_it_ends_after_idle_time(runtime: Path) -> None:
     """With --idle-exit-s and no tenant it ends by itself, cleanly."""
     with running_scheduler(runtime, "--idle-exit-s=0.2") as scheduler:
@@ -108,7 +108,7 @@ def test_who_follows_its_events_keeps_it_from_ending(runtime: Path) -> None:
     play(runtime, story)
 
 
-@pytest.mark.promise("It ends after idle time if...")
+@pytest.mark.promise("scheduler-79")
 def test_a_tenant_keeps_it_from_ending(runtime: Path) -> None:
     """While there is a tenant it stays, whatever that one does; afterwards its time runs anew."""
 

@@ -63,7 +63,7 @@ def test_a_quiet_client_is_heard_at_once(loop: FakeLoop, intake: Intake) -> None
     assert talker.handled == 3
 
 
-@pytest.mark.promise("A client that floods the scheduler...")
+@pytest.mark.promise("bad-input-62")
 @pytest.mark.parametrize("floods", [1, 200])
 def test_a_turn_of_the_loop_handles_so_many_messages(
     loop: FakeLoop, intake: Intake, floods: int
@@ -80,7 +80,7 @@ def test_a_turn_of_the_loop_handles_so_many_messages(
         loop.turn()
 
 
-@pytest.mark.promise("A client that floods the scheduler...")
+@pytest.mark.promise("bad-input-62")
 def test_costly_messages_are_fewer(loop: FakeLoop, intake: Intake) -> None:
     """In the long run a turn of the loop spends no more than its share on messages, however long
     one of them takes; so where the core takes longer, others still come in between as often."""
@@ -91,7 +91,7 @@ def test_costly_messages_are_fewer(loop: FakeLoop, intake: Intake) -> None:
     assert 35 <= flood.handled <= 41
 
 
-@pytest.mark.promise("A client that floods the scheduler...")
+@pytest.mark.promise("bad-input-62")
 def test_clients_go_in_turn(loop: FakeLoop, intake: Intake) -> None:
     """Who has one message is not behind the thousand of another."""
     flood, other = Talker(loop, 1000, cost_s=WORK_S / 4), Talker(loop, 1)

@@ -28,7 +28,7 @@ from jupyter_gpushare.scheduler.pseudonyms import Pseudonyms
 from tests.support.scheduler_process import running_scheduler
 
 
-@pytest.mark.promise("Everything has a cause, and a...")
+@pytest.mark.promise("scheduler-43")
 def test_a_journal_replays_to_the_same_commands(runtime: Path, tmp_path: Path) -> None:
     """Its events at their times, through a fresh core, lead to the very commands it recorded."""
     path = tmp_path / "journal"
@@ -85,7 +85,7 @@ def journal(path: Path, **options: object) -> Journal:
     return Journal(path, settings=settings, recovering_until_s=None, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.promise("scheduler", "A journal does not grow without bound")
+@pytest.mark.promise("scheduler-80", "A journal does not grow without bound")
 def test_a_journal_that_has_grown_goes_on_in_another_file(tmp_path: Path) -> None:
     """Each file is about as large as it may be, and the oldest of too many go."""
     path, bytes_max = tmp_path / "journal", 2000
@@ -102,7 +102,7 @@ def test_a_journal_that_has_grown_goes_on_in_another_file(tmp_path: Path) -> Non
     assert older.entries[-1].at_s + 1 == newer.entries[0].at_s
 
 
-@pytest.mark.promise("A journal does not grow without...")
+@pytest.mark.promise("scheduler-80")
 def test_a_journal_keeps_its_days(tmp_path: Path) -> None:
     """Each day has a file of its own, and those of more than `journal_days` go."""
     path, clock = tmp_path / "journal", [1_700_000_000.0]
@@ -143,7 +143,7 @@ def test_a_journal_of_before_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "The journal names nobody, and no notebook, unless the admin wants the names"
+    "scheduler-81", "The journal names nobody, and no notebook, unless the admin wants the names"
 )
 @pytest.mark.parametrize("flag", ["", "--journal-names=names"])
 def test_the_journal_names_people_by_pseudonym(runtime: Path, tmp_path: Path, flag: str) -> None:

@@ -30,7 +30,8 @@ from tests.support.sim import SimulatedMachine
 
 DEVICE = DeviceId("0" * 32)
 LASTS = pytest.mark.promise(
-    "scheduler", "A device that an administrator has paused or drained is so after a restart, too"
+    "scheduler-82",
+    "A device that an administrator has paused or drained is so after a restart, too",
 )
 
 
@@ -69,7 +70,7 @@ def test_what_is_said_is_known_to_the_next(tmp_path: Path) -> None:
     assert groups_of(KeptFile(path), "ann") == ()
 
 
-@pytest.mark.promise("Of a user's groups the one...")
+@pytest.mark.promise("scheduler-20")
 def test_an_account_of_a_users_name_has_groups_of_its_own(tmp_path: Path) -> None:
     """Also where an earlier version has written groups by name: those count until then."""
     path = tmp_path / KEPT_FILE
@@ -135,7 +136,7 @@ def test_a_device_that_comes_later_has_its_mode(tmp_path: Path) -> None:
     assert book.opened(1, DEVICE, name="GPU", bytes_total=1)[1:] == [kept.mode_of(DEVICE)]  # type: ignore[arg-type]
 
 
-@pytest.mark.promise("A kernel that says what it needs...")
+@pytest.mark.promise("scheduler-35")
 def test_a_place_is_known_to_the_next(tmp_path: Path) -> None:
     """Until the tenant is gone."""
     path, wish = tmp_path / KEPT_FILE, replace(registered("ann"), need="1GiB", need_devices="1")
@@ -145,7 +146,7 @@ def test_a_place_is_known_to_the_next(tmp_path: Path) -> None:
     assert KeptFile(path).as_before(registered("ann")) == registered("ann")
 
 
-@pytest.mark.promise("A kernel that says what it needs...")
+@pytest.mark.promise("scheduler-35")
 def test_a_placed_kernel_is_where_it_was_after_a_restart(runtime: Path, tmp_path: Path) -> None:
     """Its process comes back with its token alone."""
     env = {**SimulatedMachine(tmp_path / "machine").env(), "CUDA_VISIBLE_DEVICES": "0"}
@@ -160,7 +161,7 @@ def test_a_placed_kernel_is_where_it_was_after_a_restart(runtime: Path, tmp_path
         assert [each["placement"] for each in status["tenants"]] == [tenant.placement]
 
 
-@pytest.mark.promise("A notebook that runs says another need...")
+@pytest.mark.promise("scheduler-37")
 def test_a_need_that_was_said_later_lasts(runtime: Path, tmp_path: Path) -> None:
     """Over a restart of the scheduler, as one from the start. Taken back, it is gone, and the place
     stays."""
@@ -182,7 +183,7 @@ def test_a_need_that_was_said_later_lasts(runtime: Path, tmp_path: Path) -> None
         assert [each["need_bytes"] for each in status["tenants"]] == [1 << 30, 0]
 
 
-@pytest.mark.promise("A notebook that runs says another need...")
+@pytest.mark.promise("scheduler-37")
 def test_a_need_is_refused_over_http(runtime: Path, tmp_path: Path) -> None:
     """With the status that says whose fault it is, and a sentence."""
     env = {**SimulatedMachine(tmp_path / "machine").env(), "CUDA_VISIBLE_DEVICES": "0"}
@@ -220,7 +221,7 @@ def test_a_paused_device_is_paused_after_a_restart(runtime: Path, tmp_path: Path
         assert [each["mode"] for each in scheduler.status()["devices"]] == ["open"]
 
 
-@pytest.mark.promise("Of a user's groups the one...")
+@pytest.mark.promise("scheduler-20")
 def test_a_kernel_that_comes_back_is_its_users(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

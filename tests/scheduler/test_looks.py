@@ -52,7 +52,7 @@ def test_an_answer_is_never_older_than_its_question() -> None:
     play(story)
 
 
-@pytest.mark.promise("A client that floods the scheduler...")
+@pytest.mark.promise("bad-input-62")
 def test_who_asks_meanwhile_is_answered_from_one_look() -> None:
     """A thousand questions at once cost two looks: one for the first, one for all the others."""
 
@@ -64,7 +64,7 @@ def test_who_asks_meanwhile_is_answered_from_one_look() -> None:
     play(story)
 
 
-@pytest.mark.promise("server", "Turns come first, however many callers read the status")
+@pytest.mark.promise("server-5", "Turns come first, however many callers read the status")
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_looks_take_a_share_of_the_time(share: float) -> None:
     """Where a look is costly it is taken less often; turns come first, however many look on."""
@@ -80,7 +80,7 @@ def test_looks_take_a_share_of_the_time(share: float) -> None:
     play(story)
 
 
-@pytest.mark.promise("Turns come first, however many callers...")
+@pytest.mark.promise("server-5")
 def test_costly_answers_are_given_one_at_a_time() -> None:
     """What is made of a look counts as well: the loop comes to others between two answers."""
 

@@ -51,11 +51,11 @@ def swapping(runtime: Path) -> Iterator[SchedulerUnderTest]:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-57",
     "The newcomer gets at once the memory that a victim has released, while the victim goes "
     "on parking",
 )
-@pytest.mark.promise("The status tells resident, parked and...")
+@pytest.mark.promise("accounts-32")
 def test_a_hand_over_in_steps(swapping: SchedulerUnderTest) -> None:
     """What one reports as released the other may have, while the first goes on parking; nothing
     is refused although both together have more than the device."""
@@ -91,7 +91,7 @@ def budget_of_grant(client: ScriptedClient) -> MemoryBudget:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-58",
     "Growth during a turn is answered: with a budget that is large enough, or with out-of-memory "
     "when it can never be had",
 )
@@ -106,7 +106,7 @@ def test_a_need_that_cannot_be_met(swapping: SchedulerUnderTest) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-59",
     "Contexts and modules get room, with or without a turn, and are told when there is none",
 )
 def test_room_for_a_context(swapping: SchedulerUnderTest) -> None:
@@ -126,7 +126,7 @@ def test_room_for_a_context(swapping: SchedulerUnderTest) -> None:
         assert two.expect(RoomAnswered).made == 1
 
 
-@pytest.mark.promise("Memory mode, reserve and a smaller...")
+@pytest.mark.promise("accounts-49")
 def test_memory_mode_off_is_without_limits(runtime: Path) -> None:
     """Every client hears once that it may have everything."""
     off = "--GPUShareScheduler.memory_mode=off"
@@ -135,7 +135,7 @@ def test_memory_mode_off_is_without_limits(runtime: Path) -> None:
         assert one.expect(MemoryBudget).budget_bytes == 2**64 - 1
 
 
-@pytest.mark.promise("Memory mode, reserve and a smaller...")
+@pytest.mark.promise("accounts-49")
 def test_the_mode_is_a_setting(swapping: SchedulerUnderTest) -> None:
     """It changes while the scheduler runs, and the hooks hear it."""
     with swapping.joined("one") as one:
@@ -146,8 +146,8 @@ def test_the_mode_is_a_setting(swapping: SchedulerUnderTest) -> None:
         assert budget_of(one, at_least=2**64 - 1)
 
 
-@pytest.mark.promise("A tenant whose memory cannot be...")
-@pytest.mark.promise("A waiting user and the owner...")
+@pytest.mark.promise("accounts-25")
+@pytest.mark.promise("together-7")
 def test_who_is_blocked_is_told_why(swapping: SchedulerUnderTest) -> None:
     """And by whom, and what to do about it."""
     with swapping.joined("one") as one, swapping.joined("two") as two:
@@ -176,7 +176,7 @@ def test_who_is_blocked_is_told_why(swapping: SchedulerUnderTest) -> None:
         assert f"one: {reason}" in text and f"two: {told[1]}" in text
 
 
-@pytest.mark.promise("A turn whose memory was short...")
+@pytest.mark.promise("accounts-28")
 def test_memory_short_is_a_reason_to_drop(swapping: SchedulerUnderTest) -> None:
     """The turn is granted again after a second, and not at once."""
     with swapping.joined("one") as one:
@@ -195,7 +195,7 @@ def test_memory_short_is_a_reason_to_drop(swapping: SchedulerUnderTest) -> None:
     assert granted_s >= dropped_s + 1.0
 
 
-@pytest.mark.promise("Memory of a dead process is...")
+@pytest.mark.promise("accounts-37")
 def test_memory_of_a_dead_process_is_free_when_the_device_shows_it(
     runtime: Path, tmp_path: Path
 ) -> None:

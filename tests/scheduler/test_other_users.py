@@ -115,7 +115,7 @@ class Office:
         return admission.check(hello, Peer(pid=1, uid=uid, is_local=is_local)).name
 
 
-@pytest.mark.promise("Who waits is told a position...")
+@pytest.mark.promise("scheduler-16")
 def test_an_estimate_is_told_to_its_user_alone() -> None:
     """It has a range and a reason in words; of others' notebooks no time is told, and of none that
     does not wait."""
@@ -136,7 +136,7 @@ def office() -> Office:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-83",
     "Status is cut to what the caller may see, and only owner and admin act on a tenant",
 )
 def test_a_status_hides_others_names(office: Office) -> None:
@@ -150,7 +150,7 @@ def test_a_status_hides_others_names(office: Office) -> None:
         assert "bobs secret" in json.dumps(office.status(Caller(admin)))
 
 
-@pytest.mark.promise("The event stream tells each follower...")
+@pytest.mark.promise("server-2")
 def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
     """What is hidden from one caller is still told to the one whose it is, and the reverse."""
     office.tenant(ALICE, "alices secret")
@@ -162,7 +162,7 @@ def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
             assert f"{own} secret" in seen and f"{other} secret" not in seen
 
 
-@pytest.mark.promise("Status is cut to what the...")
+@pytest.mark.promise("scheduler-83")
 def test_what_others_do_is_anonymous(office: Office) -> None:
     """A holder and a waiter are seen as such; no name, id, pid, program or count of theirs is."""
     secrets = office.busy_tenants_of(BOB)
@@ -177,7 +177,7 @@ def test_what_others_do_is_anonymous(office: Office) -> None:
 
 
 @pytest.mark.promise(
-    "server",
+    "server-6",
     "Other users' names are told where an administrator says so, and their ids never",
 )
 def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
@@ -192,7 +192,9 @@ def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     assert not [secret for secret in secrets if secret in json.dumps(seen)]
 
 
-@pytest.mark.promise("server", "With `visibility` set to `users`, users are seen and no file names")
+@pytest.mark.promise(
+    "server-7", "With `visibility` set to `users`, users are seen and no file names"
+)
 def test_users_are_shown_and_no_notebooks(office: Office) -> None:
     """An administrator may tell who shares the GPU without telling what they work on."""
     name, *secrets = office.busy_tenants_of(BOB)
@@ -205,7 +207,7 @@ def test_users_are_shown_and_no_notebooks(office: Office) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-84",
     "A waiting user learns no name of another user, whatever they name their own notebooks",
 )
 def test_a_guessed_name_tells_nothing(office: Office) -> None:
@@ -232,7 +234,7 @@ def test_a_guessed_name_tells_nothing(office: Office) -> None:
     assert office.members.shown_name(waiting, tenant, "secret project") == "secret project"
 
 
-@pytest.mark.promise("A turn can be released by...")
+@pytest.mark.promise("server-4")
 def test_only_its_own_user_releases_a_turn(office: Office) -> None:
     """Another user is refused before anything is said about the turn."""
     tenant_id = office.tenant(ALICE, "notebook")["tenant_id"]
@@ -244,7 +246,7 @@ def test_only_its_own_user_releases_a_turn(office: Office) -> None:
         office.service.release_tenant(Caller(ALICE), tenant_id)
 
 
-@pytest.mark.promise("Status is cut to what the...")
+@pytest.mark.promise("scheduler-83")
 @pytest.mark.parametrize("deed", ["remove_tenant", "interrupt_tenant"])
 def test_others_tenants_are_left_alone(office: Office, deed: str) -> None:
     """Only its owner, the scheduler's user and root act on a tenant."""
@@ -256,7 +258,7 @@ def test_others_tenants_are_left_alone(office: Office, deed: str) -> None:
         getattr(office.service, deed)(Caller(uid), tenant_id)
 
 
-@pytest.mark.promise("Status is cut to what the...")
+@pytest.mark.promise("scheduler-83")
 def test_settings_are_for_admins(office: Office) -> None:
     """Another user may change no setting, and is told who may."""
     with pytest.raises(RequestError, match="changed by root"):
@@ -268,7 +270,7 @@ def test_settings_are_for_admins(office: Office) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-85",
     "Peers are checked by their credentials, also with a stolen token",
 )
 def test_a_stolen_token_is_refused(office: Office) -> None:
@@ -280,7 +282,7 @@ def test_a_stolen_token_is_refused(office: Office) -> None:
     assert refused.value.code is RefusalCode.WRONG_USER
 
 
-@pytest.mark.promise("Root of another namespace...")
+@pytest.mark.promise("bad-input-64")
 def test_root_of_another_namespace_is_not_root(office: Office) -> None:
     """Another user's token is worth nothing to it, and it reads nobody's name."""
     token = office.tenant(ALICE, "notebook")["token"]
@@ -295,7 +297,7 @@ def test_root_of_another_namespace_is_not_root(office: Office) -> None:
         assert office.members.shown_name(ClientId(client), tenant, "notebook") == name
 
 
-@pytest.mark.promise("Peers are checked by their credentials...")
+@pytest.mark.promise("scheduler-85")
 def test_a_private_scheduler_serves_one_user(office: Office) -> None:
     """Without --serve-all-users nobody but its own user and root is let in, whatever they show."""
     token = office.tenant(ALICE, "notebook")["token"]

@@ -16,7 +16,7 @@ from tests.support.scheduler_process import running_scheduler
 ANN = OwnerRemembered(
     owner="ann", credit_s=0.5, debts=((DeviceId("A"), 30.0),), cause="a scheduler before this one"
 )
-LIVES = pytest.mark.promise("What an owner owes outlives its last notebook...")
+LIVES = pytest.mark.promise("scheduler-23")
 
 
 @LIVES

@@ -89,7 +89,7 @@ def fits_together(told: list[Told]) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-86",
     "The scheduler keeps why each tenant waited lately, who had the device meanwhile, and how the "
     "wait ended",
 )
@@ -140,7 +140,7 @@ def test_a_turn_that_was_given_back_is_no_pause() -> None:
     assert (again.wait.is_pause, again.wait.used_s) == (False, 1)
 
 
-@pytest.mark.promise("The scheduler keeps why each tenant waited...")
+@pytest.mark.promise("scheduler-86")
 def test_how_waits_end() -> None:
     """Served, interrupted (told before or just after the end), or given up by its own calls."""
     desk = Watched()
@@ -179,7 +179,7 @@ def test_a_process_that_ends_waits_no_longer() -> None:
     assert desk.told("b") == []
 
 
-@pytest.mark.promise("The scheduler keeps why each tenant waited...")
+@pytest.mark.promise("scheduler-86")
 def test_reasons_that_change_make_parts() -> None:
     """A user keeps the device by hand, then no longer; then an admin pauses it."""
     desk = Watched(replace(TURNS_ALONE, hold_max_s=600, quantum_s=600))
@@ -274,7 +274,7 @@ def test_a_device_that_is_needed_no_longer_is_no_reason() -> None:
     assert desk.story("c")[0][0] == "served"
 
 
-@pytest.mark.promise("The scheduler keeps why each tenant waited...")
+@pytest.mark.promise("scheduler-86")
 def test_a_wait_goes_on_while_its_turn_is_asked_back() -> None:
     """A turn that stalls lacks a device, and leaves the queue for that with each new recall. Its
     call waits all the time; a call that comes later is another wait."""
@@ -468,7 +468,7 @@ HAPPENS = st.tuples(
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-87",
     "The scheduler keeps past waits within a bound, and shows each caller only the names that it "
     "may see",
 )
@@ -512,7 +512,7 @@ def test_whatever_is_told_fits_together_and_is_bounded(happens: list[tuple]) -> 
                 assert TenantId(each) not in one.intervals[-1].had
 
 
-@pytest.mark.promise("The scheduler keeps past waits within a bound...")
+@pytest.mark.promise("scheduler-87")
 def test_very_many_are_bounded() -> None:
     """Waits of a tenant, changes of reason in a wait, turns of a device, tenants and devices."""
     kept = PastWaits()
@@ -569,7 +569,7 @@ def restored(part: Interval) -> tuple[float, Restored | None]:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-88",
     "The scheduler keeps for how long a cell that had the device waited for its memory to come "
     "back, and how much that was",
 )
@@ -593,7 +593,7 @@ def test_memory_that_comes_back_is_a_part_of_the_wait() -> None:
     fits_together([told])
 
 
-@pytest.mark.promise("The scheduler keeps for how long a cell...")
+@pytest.mark.promise("scheduler-88")
 def test_memory_comes_back_to_a_cell_that_never_queued() -> None:
     """It is a wait of its own, and the next one is not taken for a part of it."""
     kept = PastWaits()
@@ -717,7 +717,7 @@ def test_the_core_tells_when_memory_is_back() -> None:
 # ---- who is forgotten first --------------------------------------------------------------------
 
 
-@pytest.mark.promise("The scheduler keeps past waits within a bound...")
+@pytest.mark.promise("scheduler-87")
 def test_who_waits_is_not_forgotten_for_those_who_do_not() -> None:
     """It came first of very many; of all the others one does not wait any more."""
     kept = PastWaits()

@@ -58,7 +58,7 @@ def waited(office: Office) -> str:
     return alices
 
 
-@pytest.mark.promise("The scheduler keeps past waits within a bound...")
+@pytest.mark.promise("scheduler-87")
 @pytest.mark.parametrize("visibility", Visibility)
 def test_names_of_others_are_cut(visibility: Visibility) -> None:
     """Of those who had the device, or whose memory was in the way, a user reads what the setting
@@ -108,7 +108,7 @@ def test_a_wait_is_told_with_its_parts() -> None:
     ]
 
 
-@pytest.mark.promise("The scheduler keeps for how long a cell...")
+@pytest.mark.promise("scheduler-88")
 def test_memory_that_came_back_is_told() -> None:
     """With its bytes, in words and as a number; nobody else's memory is told of."""
     office = Office()
@@ -156,7 +156,7 @@ def test_very_many_who_had_it_are_counted() -> None:
     assert len(lengths) == HAD_MAX and lengths == sorted(lengths, reverse=True)
 
 
-@pytest.mark.promise("The scheduler keeps past waits within a bound...")
+@pytest.mark.promise("scheduler-87")
 def test_waits_of_others_are_nobodys_affair() -> None:
     """Another user gets 403 with a sentence, also for a tenant that is gone; what is no tenant's id
     404."""
@@ -172,7 +172,7 @@ def test_waits_of_others_are_nobodys_affair() -> None:
         told(office, Caller(BOB), alices)
 
 
-@pytest.mark.promise("The scheduler keeps why each tenant waited...")
+@pytest.mark.promise("scheduler-86")
 def test_a_scheduler_tells_why_a_tenant_waited(scheduler: SchedulerUnderTest) -> None:
     """Over its sockets: a wait that was interrupted, one that was served, and nothing of a tenant
     that is gone."""

@@ -28,7 +28,7 @@ LONG_GRACE = "--GPUShareScheduler.reconnect_grace_s=600"
 """Where the recovery is to be seen, however slow the machine is."""
 
 
-@pytest.mark.promise("A restarted scheduler learns from its...")
+@pytest.mark.promise("scheduler-89")
 def test_nobody_is_granted_before_the_grace_is_over(runtime: Path, tmp_path: Path) -> None:
     """A waiter that comes back first waits for a holder that might still come."""
     with running_scheduler(runtime, GRACE) as first:
@@ -123,7 +123,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-89",
     "A restarted scheduler learns from its clients who holds what, and grants when they are back "
     "or the grace is over",
 )

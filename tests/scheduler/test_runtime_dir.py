@@ -28,7 +28,7 @@ def opened(path: Path, *, open_to_all: bool = False) -> RuntimeDir:
     return RuntimeDir(path, open_to_all=open_to_all, version="1")
 
 
-@pytest.mark.promise("The key of the tokens, the...")
+@pytest.mark.promise("scheduler-95")
 def test_it_is_made_for_its_owner_alone(runtime: Path) -> None:
     """A directory that we make has mode 0700, its lock and sockets 0600."""
     directory = opened(runtime)
@@ -42,7 +42,7 @@ def test_it_is_made_for_its_owner_alone(runtime: Path) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-90",
     "A second scheduler is refused and told whose the first is; stale sockets are recovered",
 )
 def test_a_second_scheduler_is_refused_and_told_whose_the_first_is(runtime: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_directory_of_another_user_is_refused(runtime: Path) -> None:
     assert not list(runtime.iterdir())
 
 
-@pytest.mark.promise("The key of the tokens, the...")
+@pytest.mark.promise("scheduler-95")
 def test_a_symbolic_link_is_refused(runtime: Path, tmp_path: Path) -> None:
     """A link in the directory's place could lead anywhere."""
     (tmp_path / "elsewhere").mkdir(mode=0o700)
@@ -130,8 +130,8 @@ def test_a_lock_that_is_a_link_is_refused(runtime: Path, tmp_path: Path) -> None
     assert victim.read_text() == "precious"
 
 
-@pytest.mark.promise("A second scheduler is refused and...")
-@pytest.mark.promise("A stale socket of a killed...")
+@pytest.mark.promise("scheduler-90")
+@pytest.mark.promise("bad-input-69")
 def test_stale_sockets_are_recovered(runtime: Path) -> None:
     """After a SIGKILL the next scheduler takes the place over without help."""
     with running_scheduler(runtime) as first:
@@ -149,7 +149,7 @@ def test_no_scheduler_is_said_in_a_sentence(tmp_path: Path) -> None:
         SchedulerClient(tmp_path / "http.sock").status()
 
 
-@pytest.mark.promise("A socket squatted by another user...")
+@pytest.mark.promise("bad-input-8")
 def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
     """A socket whose other end runs as somebody unexpected gets no request."""
     client = SchedulerClient(scheduler.directory / "http.sock", uids=frozenset({OTHER_UID}))
@@ -157,7 +157,7 @@ def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
         client.status()
 
 
-@pytest.mark.promise("Wrong settings and requests change nothing...")
+@pytest.mark.promise("scheduler-76")
 @pytest.mark.parametrize(
     ("flag", "sentence"),
     [

@@ -35,7 +35,7 @@ def written(path: Path, text: str) -> Path:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-91",
     "A settings file that is not right is refused as a whole, with its line and a reason, and the "
     "last good settings stay; so is one that somebody else could have written",
 )
@@ -71,7 +71,7 @@ def test_what_is_right_is_read_as_set_reads_it() -> None:
     assert values == {"quantum_s": 5.0, "idle_ms": 70, "visibility": "users"}
 
 
-@pytest.mark.promise("A settings file that is not right...")
+@pytest.mark.promise("scheduler-91")
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     """So is what is not a file, and what is too long; nothing waits for a pipe's other end."""
     path = written(tmp_path / "s.toml", "quantum_s = 5")
@@ -96,7 +96,7 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
 
 
 @as_root_only
-@pytest.mark.promise("A settings file that is not right...")
+@pytest.mark.promise("scheduler-91")
 def test_another_users_file_is_refused(tmp_path: Path) -> None:
     """Also behind a link of ours."""
     path = written(tmp_path / "s.toml", "quantum_s = 5")
@@ -125,7 +125,7 @@ class Follower:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-92",
     "A settings file is followed when it is written, when another file is put in its place, and "
     "when a link on the way to it leads elsewhere, as those of a ConfigMap do",
 )
@@ -153,7 +153,7 @@ def test_the_file_is_followed(tmp_path: Path) -> None:
     assert follower.after_looks() == [{"quantum_s": 4.0}]
 
 
-@pytest.mark.promise("A settings file that is not right...")
+@pytest.mark.promise("scheduler-91")
 def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
     """As long as it changes between two looks; half of it would be another setting."""
     follower = Follower(written(tmp_path / "s.toml", "quantum_s = 1"))
@@ -165,7 +165,7 @@ def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
     assert follower.after_looks() == [{"quantum_s": 25.5}]
 
 
-@pytest.mark.promise("A settings file that is not right...")
+@pytest.mark.promise("scheduler-91")
 def test_what_is_refused_is_taken_when_it_is_right(tmp_path: Path) -> None:
     """Also when it was gone meanwhile. It is told once, not at each look."""
     follower = Follower(tmp_path / "s.toml")
@@ -206,8 +206,8 @@ def values_of(scheduler: SchedulerUnderTest, name: str) -> tuple[object, object,
     return each["value"], each["from"], [one["from"] for one in each["shadowed"]]
 
 
-@pytest.mark.promise("A settings file is followed when...")
-@pytest.mark.promise("A setting's value comes from `set`...")
+@pytest.mark.promise("scheduler-92")
+@pytest.mark.promise("scheduler-42")
 def test_a_running_scheduler_follows_its_file(runtime: Path, tmp_path: Path) -> None:
     """Flags are weaker and live values stronger, through reloads and refusals; `unset` and
     `config` say so too."""
@@ -247,7 +247,7 @@ def test_a_running_scheduler_follows_its_file(runtime: Path, tmp_path: Path) -> 
         assert scheduler.status()["settings"]["quantum_s"] == 6
 
 
-@pytest.mark.promise("A settings file that is not right...")
+@pytest.mark.promise("scheduler-91")
 def test_a_scheduler_starts_beside_a_file_that_is_wrong(runtime: Path, tmp_path: Path) -> None:
     """A slip in a file must not stop a node at its next start: the log says what is wrong. Who asks
     for a check learns it."""

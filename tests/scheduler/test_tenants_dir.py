@@ -82,7 +82,7 @@ def client_at(directory: Path, token: str) -> SchedulerClient:
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-32",
     "A hub's tenants have a directory with two sockets and nothing else: where it is mounted, root "
     "reads no key and gets 401 on every verb of an administrator",
 )
@@ -94,7 +94,7 @@ def test_it_has_two_sockets_and_nothing_else(shared: SchedulerUnderTest) -> None
     assert (shared.directory / "token.key").exists()
 
 
-@pytest.mark.promise("A hub's tenants have a directory...")
+@pytest.mark.promise("hub-32")
 def test_no_account_is_anybody_there(shared: SchedulerUnderTest) -> None:
     """The administrator at a terminal, who needs no token at the scheduler's own socket, does
     there; a user's token is that user, and an administrator's is one."""
@@ -137,7 +137,7 @@ print(json.dumps([os.getuid(), keys, [str(f) for f in files], answers, planted])
 """
 
 
-@pytest.mark.promise("A hub's tenants have a directory...")
+@pytest.mark.promise("hub-32")
 def test_root_of_a_container(shared: SchedulerUnderTest, tmp_path: Path) -> None:
     """It has a user, a pid and a mount namespace of its own, the directory read-only at another
     place, and nothing of where that lies outside."""
@@ -169,7 +169,7 @@ def test_root_of_a_container(shared: SchedulerUnderTest, tmp_path: Path) -> None
 
 
 @pytest.mark.promise(
-    "hub", "A kernel finds its sockets where its own directory is mounted, whatever it is called"
+    "hub-33", "A kernel finds its sockets where its own directory is mounted, whatever it is called"
 )
 def test_a_tenant_comes_through_a_mounted_directory(
     shared: SchedulerUnderTest, tmp_path: Path

@@ -116,7 +116,7 @@ def test_samples_have_the_mean_use_and_the_most_memory() -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-93",
     "The scheduler keeps the timeline within a bound, and shows each caller only the names that it "
     "may see",
 )
@@ -210,7 +210,7 @@ def shared_device(office: Office) -> tuple[Timeline, list[str]]:
     return timeline, [*secrets, f"uid {BOB}"]
 
 
-@pytest.mark.promise("The scheduler keeps the timeline within...")
+@pytest.mark.promise("scheduler-93")
 @pytest.mark.parametrize("visibility", Visibility)
 def test_each_caller_sees_its_own_names(visibility: Visibility) -> None:
     """Of others' names it sees what the setting allows, and never an id. An administrator sees

@@ -43,7 +43,7 @@ def test_a_token_tells_its_tenant() -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-94",
     "Each tenant has a token that cannot be forged, fresh at every start of a kernel",
 )
 def test_each_token_is_fresh() -> None:
@@ -52,14 +52,14 @@ def test_each_token_is_fresh() -> None:
     assert signer.issue(RECORD) != signer.issue(RECORD)
 
 
-@pytest.mark.promise("Each tenant has a token that...")
+@pytest.mark.promise("scheduler-94")
 def test_another_key_does_not_recognise_it() -> None:
     """A token of another runtime directory is worth nothing here."""
     with pytest.raises(BadToken):
         TokenSigner(b"l" * 32).verify(TokenSigner(b"k" * 32).issue(RECORD))
 
 
-@pytest.mark.promise("Each tenant has a token that...")
+@pytest.mark.promise("scheduler-94")
 @given(position=st.integers(min_value=0), replacement=st.characters())
 def test_a_changed_token_is_refused(position: int, replacement: str) -> None:
     """Whatever single character is changed, it is no token of that tenant's any more."""
@@ -77,7 +77,7 @@ def test_a_changed_token_is_refused(position: int, replacement: str) -> None:
         pass
 
 
-@pytest.mark.promise("Each tenant has a token that...")
+@pytest.mark.promise("scheduler-94")
 @given(st.text())
 def test_any_text_is_refused(text: str) -> None:
     """No text makes the check do anything but refuse."""
@@ -95,7 +95,7 @@ def test_every_name_fits_into_a_token(name: str, kind: str) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-95",
     "The key of the tokens, the runtime directory and its sockets are private",
 )
 def test_the_key_is_made_once_and_private(folder: int, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_the_key_is_made_once_and_private(folder: int, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["token.key"]
 
 
-@pytest.mark.promise("The key of the tokens, the...")
+@pytest.mark.promise("scheduler-95")
 def test_a_key_that_others_could_read_is_refused(folder: int, tmp_path: Path) -> None:
     """A key with a wide mode may be known to others already."""
     load_or_make_key(folder)

@@ -63,7 +63,7 @@ class Questions:
             answer(cast(Look, None))
 
 
-@pytest.mark.promise("A client that floods the scheduler...")
+@pytest.mark.promise("bad-input-62")
 def test_a_flood_of_questions_waits_as_one() -> None:
     """Who asks once is not behind a thousand questions of another. The last of the thousand is
     answered from a look of its own, for the first look may be older than it."""
@@ -78,7 +78,7 @@ def test_a_flood_of_questions_waits_as_one() -> None:
     assert not scene.waiting
 
 
-@pytest.mark.promise("A client that floods the scheduler...")
+@pytest.mark.promise("bad-input-62")
 def test_questions_about_invented_devices_have_a_bound() -> None:
     """A client asks about no more devices at once than the scheduler knows at most."""
     scene = Questions()

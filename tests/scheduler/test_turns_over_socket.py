@@ -34,7 +34,7 @@ def test_a_dropped_turn_goes_to_the_one_who_waits(scheduler: SchedulerUnderTest)
         assert second.expect(TurnGranted).turn_id > turn.turn_id
 
 
-@pytest.mark.promise("Turns of one owner are first come, first...")
+@pytest.mark.promise("scheduler-44")
 def test_first_come_first_served(scheduler: SchedulerUnderTest) -> None:
     """Those who wait are served in the order in which they asked."""
     names = ["a", "b", "c", "d"]
@@ -48,7 +48,7 @@ def test_first_come_first_served(scheduler: SchedulerUnderTest) -> None:
         turn = after.expect(TurnGranted)
 
 
-@pytest.mark.promise("The quantum counts only while others...")
+@pytest.mark.promise("scheduler-40")
 def test_the_quantum_counts_only_while_others_wait(scheduler: SchedulerUnderTest) -> None:
     """A holder is recalled one quantum after somebody began to wait, and not before."""
     scheduler.client.change_settings({"quantum_s": 0.05})
@@ -61,7 +61,7 @@ def test_the_quantum_counts_only_while_others_wait(scheduler: SchedulerUnderTest
         second.expect(TurnGranted)
 
 
-@pytest.mark.promise("Processes of one tenant share its...")
+@pytest.mark.promise("scheduler-48")
 def test_processes_of_one_tenant_share_its_turn(scheduler: SchedulerUnderTest) -> None:
     """Two processes that show the same tenant's token may use the device at the same time."""
     tenant = scheduler.tenant("notebook")
@@ -71,7 +71,7 @@ def test_processes_of_one_tenant_share_its_turn(scheduler: SchedulerUnderTest) -
         assert parent.take_turn().turn_id == child.take_turn().turn_id
 
 
-@pytest.mark.promise("scheduler", "Settings change while it runs, and reach the hooks at once")
+@pytest.mark.promise("scheduler-96", "Settings change while it runs, and reach the hooks at once")
 def test_settings_reach_the_hooks_at_once(scheduler: SchedulerUnderTest) -> None:
     """A client is told the settings when it comes, and again when one changes."""
     with scheduler.joined() as client:
@@ -81,7 +81,7 @@ def test_settings_reach_the_hooks_at_once(scheduler: SchedulerUnderTest) -> None
         assert (changed.idle_ms, changed.turns) == (70, 0)
 
 
-@pytest.mark.promise("`turns` off lets everybody run, and...")
+@pytest.mark.promise("scheduler-51")
 def test_turns_off_lets_everybody_run(scheduler: SchedulerUnderTest) -> None:
     """Switched off while one waits, it lets that one run beside the holder."""
     with scheduler.joined("first") as first, scheduler.joined("second") as second:
@@ -135,7 +135,7 @@ def test_a_process_that_uses_nvml_alone_may_ask(runtime: Path) -> None:
         used_and_total(scheduler, in_use=GIB)
 
 
-@pytest.mark.promise("`status --json`, the panel, `%gpushare`, CUDA...")
+@pytest.mark.promise("together-4")
 def test_where_memory_follows_the_turn_what_others_have_is_not_in_use(runtime: Path) -> None:
     """NVML then tells what `cuMemGetInfo` tells: in use is what the tenant has, and what nobody
     can have (the reserve, an eighth of this device)."""

@@ -19,7 +19,7 @@ def chosen(text: str | None) -> list[DeviceName]:
     return [device for device in ALL if served.includes(device)]
 
 
-@pytest.mark.promise("`CUDA_VISIBLE_DEVICES` is honoured...")
+@pytest.mark.promise("scheduler-72")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -25,7 +25,7 @@ SOON = Estimate(
 )
 
 
-@pytest.mark.promise("Who waits is told a position...")
+@pytest.mark.promise("scheduler-16")
 def test_a_wait_in_words() -> None:
     """A new cell starts; one that was stopped in the middle goes on."""
     assert told(SOON)["when"] == "Starts in about 10\u201341 s."
@@ -37,7 +37,7 @@ def test_a_wait_in_words() -> None:
     assert nobody_knows["earliest_s"] is None and nobody_knows["latest_s"] is None
 
 
-@pytest.mark.promise("Who waits is told a position...")
+@pytest.mark.promise("scheduler-16")
 @pytest.mark.parametrize("reason", Reason)
 def test_each_reason_has_a_sentence(reason: Reason) -> None:
     why = told(replace(SOON, reason=reason))["why"]

@@ -34,7 +34,7 @@ def jp_server_config(jp_server_config: dict[str, Any], gateway: str) -> dict[str
     return {**jp_server_config, "GatewayClient": {"url": gateway, "auth_token": TOKEN}}
 
 
-@pytest.mark.promise("server", "A kernel behind a gateway says that it runs elsewhere")
+@pytest.mark.promise("server-8", "A kernel behind a gateway says that it runs elsewhere")
 async def test_a_kernel_behind_a_gateway_runs_elsewhere(
     gateway: str, extension: Any, browser: Browser, jp_serverapp: Any, jp_fetch: Any
 ) -> None:

@@ -29,7 +29,7 @@ def jp_server_config(asked: StubScheduler, jp_server_config: dict[str, Any]) -> 
 
 
 @pytest.mark.promise(
-    "server",
+    "server-9",
     "A server reads with the hub token that it was given for that, and does everything else with "
     "its own",
 )

@@ -55,7 +55,7 @@ def cancellations(client: ScriptedClient) -> int:
 
 
 @pytest.mark.promise(
-    "server",
+    "server-10",
     "Every interrupt of a kernel reaches the scheduler once, also where its kernelspec says that a "
     "message interrupts it",
 )
@@ -102,7 +102,7 @@ async def test_an_interrupt_of_an_unshared_kernel_is_told_to_nobody(
 
 
 @pytest.mark.full
-@pytest.mark.promise("A cell that is interrupted while it waits shows...")
+@pytest.mark.promise("jupyter-15")
 async def test_a_message_ends_a_wait_that_holds_the_lock(
     start: Start,
     ways: dict[str, Interrupt],

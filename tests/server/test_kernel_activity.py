@@ -14,7 +14,7 @@ def cell(number: int) -> dict[str, str]:
 COMM = {"msg_id": "comm", "msg_type": "comm_msg"}
 
 
-@pytest.mark.promise("Cells of other languages give their...")
+@pytest.mark.promise("server-16")
 def test_a_comm_that_ends_does_not_end_the_cell() -> None:
     """Any other message may come and go while a cell runs."""
     cells = RunningCells()
@@ -26,7 +26,7 @@ def test_a_comm_that_ends_does_not_end_the_cell() -> None:
     assert not cells.busy
 
 
-@pytest.mark.promise("Cells of other languages give their...")
+@pytest.mark.promise("server-16")
 def test_cells_may_overlap() -> None:
     """The kernel is busy until the last one has ended."""
     cells = RunningCells()

@@ -108,7 +108,7 @@ async def act(
 
 
 @pytest.mark.promise(
-    "server",
+    "server-11",
     "Every kernel that a notebook starts is a tenant without configuration, unless somebody has "
     "chosen another provisioner",
 )
@@ -125,7 +125,7 @@ async def test_a_kernel_is_a_tenant(
     assert (tenant["id"], tenant["kernel_id"]) == (kernel["tenant_id"], kernel_id)
 
 
-@pytest.mark.promise("Browsers hear of each change at once...")
+@pytest.mark.promise("server-14")
 async def test_a_turn_is_released_from_the_panel(
     process: Start,
     browser: Browser,
@@ -152,7 +152,7 @@ async def test_a_turn_is_released_from_the_panel(
         )
 
 
-@pytest.mark.promise("server", "The panel keeps a turn by hand, ends that, and frees GPU memory")
+@pytest.mark.promise("server-12", "The panel keeps a turn by hand, ends that, and frees GPU memory")
 async def test_a_turn_is_kept_and_evicted_from_the_panel(
     process: Start,
     browser: Browser,
@@ -178,7 +178,7 @@ async def test_a_turn_is_kept_and_evicted_from_the_panel(
 
 
 @pytest.mark.promise(
-    "server", "A kernel that ends while something is asked for it gives a sentence"
+    "server-13", "A kernel that ends while something is asked for it gives a sentence"
 )
 async def test_a_kernel_that_has_just_ended(
     process: Start, extension: Any, jp_fetch: Any, monkeypatch: pytest.MonkeyPatch
@@ -192,10 +192,10 @@ async def test_a_kernel_that_has_just_ended(
 
 
 @pytest.mark.promise(
-    "server",
+    "server-14",
     "Browsers hear of each change at once, and release turns",
 )
-@pytest.mark.promise("A change is pushed into the page at...")
+@pytest.mark.promise("panel-20")
 async def test_the_browser_hears_of_changes_soon(
     browser: Browser, scheduler: SchedulerUnderTest
 ) -> None:
@@ -234,7 +234,7 @@ async def test_a_kernel_that_waits_is_shown_with_its_place(
 
 
 @pytest.mark.promise(
-    "server",
+    "server-15",
     "A turn that is kept by hand is told with the time that is left, and again when that is "
     "prolonged",
 )
@@ -253,9 +253,9 @@ async def test_a_turn_that_is_kept_by_hand_is_told(
         await browser.until(lambda s: s["kernels"][0]["hold_left_s"] == 0)
 
 
-@pytest.mark.promise("Every kernel that a notebook starts...")
+@pytest.mark.promise("server-11")
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-66",
     "A kernelspec that names a provisioner keeps it, and the panel says what that means",
 )
 async def test_a_kernel_of_another_provisioner_says_why_it_is_not_shared(
@@ -271,7 +271,7 @@ async def test_a_kernel_of_another_provisioner_says_why_it_is_not_shared(
     assert (await release(jp_fetch, kernel_id))[0] == 409
 
 
-@pytest.mark.promise("server", "Cells of other languages give their turn back when they end")
+@pytest.mark.promise("server-16", "Cells of other languages give their turn back when they end")
 async def test_cells_of_other_languages_give_their_turn_back(
     start: Start,
     jp_serverapp: Any,
@@ -308,7 +308,7 @@ async def test_cells_of_other_languages_give_their_turn_back(
     client.stop_channels()
 
 
-@pytest.mark.promise("Of a kernel that waits, browsers are...")
+@pytest.mark.promise("server-23")
 async def test_the_cells_of_a_kernel_that_waits_are_told(
     start: Start,
     browser: Browser,
@@ -344,11 +344,11 @@ async def within(holds: Callable[[], Any], what: str) -> Any:
 
 
 @pytest.mark.promise(
-    "jupyter",
+    "jupyter-50",
     "The default provisioner is set by the server alone, and no kernel inherits the variable that "
     "sets it",
 )
-@pytest.mark.promise("Every kernel that a notebook starts...")
+@pytest.mark.promise("server-11")
 @pytest.mark.parametrize(
     ("configured", "in_the_end", "warned"),
     [

@@ -46,7 +46,7 @@ def states_of(directory: Path, start: Callable[[], str | None]) -> list[LinkStat
 
 
 @pytest.mark.promise(
-    "server",
+    "server-17",
     "A scheduler that cannot be started, or is of another version, is said in a sentence; a bug "
     "of ours or many descriptors do not end the server's connection to it",
 )
@@ -58,7 +58,7 @@ def test_a_start_that_always_fails_is_told_without_flicker(tmp_path: Path) -> No
     assert states[1].message == "It is broken. Mend it."
 
 
-@pytest.mark.promise("A scheduler that cannot be started...")
+@pytest.mark.promise("server-17")
 def test_a_failure_of_ours_does_not_end_the_link(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,7 +94,7 @@ def relay_to(link: Any, emit: Callable[[dict[str, object]], None]) -> Relay:
     return Relay(link=link, client=client, reader=client, kernels=kernels, user="alice", emit=emit)
 
 
-@pytest.mark.promise("A scheduler that cannot be started...")
+@pytest.mark.promise("server-17")
 @pytest.mark.parametrize(
     ("status", "version"),
     [

@@ -48,7 +48,7 @@ class Nobody(Authorizer):
         return resource != "gpushare"
 
 
-@pytest.mark.promise("server", "Each verb of each route authenticates and authorises")
+@pytest.mark.promise("server-18", "Each verb of each route authenticates and authorises")
 def test_every_route_is_tried_here() -> None:
     """A route that is added is one of those that the tests below walk."""
     assert {pattern for pattern, _ in HANDLERS} == PATHS.keys()
@@ -64,7 +64,7 @@ async def refused(jp_fetch: Any, verb: str, path: str, **options: Any) -> HTTPCl
     return error.value
 
 
-@pytest.mark.promise("Each verb of each route authenticates...")
+@pytest.mark.promise("server-18")
 async def test_strangers_are_kept_out(extension: Any, jp_serverapp: Any, jp_fetch: Any) -> None:
     """Without a token, each verb of each route is forbidden: by the route itself, also where the
     server would let strangers in and where no XSRF check comes before it."""
@@ -75,7 +75,7 @@ async def test_strangers_are_kept_out(extension: Any, jp_serverapp: Any, jp_fetc
         assert error.code == 403, path
 
 
-@pytest.mark.promise("Each verb of each route authenticates...")
+@pytest.mark.promise("server-18")
 async def test_users_need_to_be_authorised(
     extension: Any, jp_serverapp: Any, jp_fetch: Any
 ) -> None:
@@ -181,7 +181,7 @@ async def timeline(jp_fetch: Any) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.promise("The scheduler keeps the timeline within...")
+@pytest.mark.promise("scheduler-93")
 async def test_the_timeline_has_turns(
     scheduler: SchedulerUnderTest, browser: Browser, jp_fetch: Any
 ) -> None:

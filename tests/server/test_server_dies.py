@@ -37,11 +37,11 @@ def server(
 
 
 @pytest.mark.promise(
-    "server",
+    "server-19",
     "A server that dies with kernels running keeps nobody from the device",
 )
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-67",
     "A server that dies with kernels running: their turns and places are free",
 )
 def test_its_kernels_turn_and_place_are_free(

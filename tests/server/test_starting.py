@@ -55,10 +55,10 @@ def await_schedulers(directory: Path, count: int) -> list[int]:
 
 
 @pytest.mark.promise(
-    "server",
+    "server-20",
     "The scheduler is found or started, exactly one, also when ten servers start at once",
 )
-@pytest.mark.promise("bad-input", "Ten servers starting at once: one scheduler")
+@pytest.mark.promise("bad-input-68", "Ten servers starting at once: one scheduler")
 @pytest.mark.full
 def test_ten_servers_at_once_start_one_scheduler(
     runtime: Path, tmp_path: Path, servers: list[JupyterServer]
@@ -73,10 +73,10 @@ def test_ten_servers_at_once_start_one_scheduler(
     await_schedulers(runtime, 1)
 
 
-@pytest.mark.promise("server", "A killed scheduler is replaced, and its stale socket too")
-@pytest.mark.promise("A stale socket of a killed...")
+@pytest.mark.promise("server-21", "A killed scheduler is replaced, and its stale socket too")
+@pytest.mark.promise("bad-input-69")
 @pytest.mark.promise(
-    "server",
+    "server-22",
     "A started scheduler survives its server and the Ctrl-C there, and ends when nobody uses it",
 )
 def test_a_scheduler_outlives_its_server(
@@ -103,8 +103,8 @@ def test_a_scheduler_outlives_its_server(
     )
 
 
-@pytest.mark.promise("The scheduler is found or started...")
-@pytest.mark.promise("Ten servers starting at once: one...")
+@pytest.mark.promise("server-20")
+@pytest.mark.promise("bad-input-68")
 def test_many_starters_at_once_start_one(runtime: Path) -> None:
     """Each is told that there is one, or is about to be; no start is an error."""
     with ThreadPoolExecutor(SERVERS) as pool:
@@ -113,7 +113,7 @@ def test_many_starters_at_once_start_one(runtime: Path) -> None:
     await_schedulers(runtime, 1)
 
 
-@pytest.mark.promise("A started scheduler survives its server...")
+@pytest.mark.promise("server-22")
 def test_a_started_scheduler_ends_when_nobody_uses_it(runtime: Path) -> None:
     """After its idle time, with a word in its log."""
     assert start_scheduler(runtime, idle_exit_s=0.3) is None
@@ -156,8 +156,8 @@ def test_a_directory_of_another_account_has_its_own_scheduler(
     assert not GPUShareExtension().start_scheduler
 
 
-@pytest.mark.promise("A killed scheduler is replaced, and...")
-@pytest.mark.promise("bad-input", "A stale socket of a killed scheduler: no obstacle")
+@pytest.mark.promise("server-21")
+@pytest.mark.promise("bad-input-69", "A stale socket of a killed scheduler: no obstacle")
 def test_a_stale_socket_is_no_obstacle(runtime: Path) -> None:
     """What a killed scheduler left behind is replaced."""
     SchedulerUnderTest(runtime).kill()
@@ -166,7 +166,7 @@ def test_a_stale_socket_is_no_obstacle(runtime: Path) -> None:
     assert SchedulerClient(runtime / HTTP_SOCKET).status()["tenants"] == []
 
 
-@pytest.mark.promise("A scheduler that cannot be started...")
+@pytest.mark.promise("server-17")
 def test_a_server_with_many_descriptors_starts_one(runtime: Path) -> None:
     """With more than 1024 of them open, as in a server with many kernels."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -181,7 +181,7 @@ def test_a_server_with_many_descriptors_starts_one(runtime: Path) -> None:
     await_schedulers(runtime, 1)
 
 
-@pytest.mark.promise("A scheduler that cannot be started...")
+@pytest.mark.promise("server-17")
 def test_a_machine_without_room_for_a_file(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is raised; what is wrong is told, and what to do."""
     monkeypatch.setattr(tempfile, "tempdir", str(runtime / "none"))

@@ -81,7 +81,7 @@ def state_of(
     )
 
 
-@pytest.mark.promise("A kernelspec or the server's...")
+@pytest.mark.promise("jupyter-33")
 def test_what_is_paused_frozen_and_placed() -> None:
     """The panel says so of devices, holders and kernels; an older scheduler says nothing of it."""
     told = {**tenant("t1", "holding"), "placement": "Placed on GPU 0: needs 1 GiB."}
@@ -97,7 +97,7 @@ def test_what_is_paused_frozen_and_placed() -> None:
     assert (found["kernels"][0]["frozen"], found["kernels"][0]["placement"]) == (False, "")
 
 
-@pytest.mark.promise("Each device is shown with its...")
+@pytest.mark.promise("panel-18")
 def test_the_class_of_a_kernel() -> None:
     """The panel says it of each kernel; an older scheduler says nothing of it."""
     told = [{**tenant("t1", "idle"), "runs_as": "batch"}, tenant("t2", "idle")]
@@ -129,7 +129,7 @@ def test_holder_and_queue() -> None:
 
 
 @pytest.mark.promise(
-    "panel",
+    "panel-34",
     "In a second JupyterLab of one user, the notebooks of the first are that user's too",
 )
 def test_notebooks_of_another_server_of_the_same_user() -> None:
@@ -224,7 +224,7 @@ def test_who_is_waited_for_is_named_with_its_user(name: str, owner: str, told: s
 
 
 @pytest.mark.promise(
-    "server",
+    "server-23",
     "Of a kernel that waits, browsers are told which cell it is executing, and of no other",
 )
 def test_a_kernel_that_waits_names_its_cells() -> None:
@@ -238,7 +238,9 @@ def test_a_kernel_that_waits_names_its_cells() -> None:
     assert (holds["cells"], holds["blocked"]) == ([], "")
 
 
-@pytest.mark.promise("panel", "A cell whose memory comes back shows how much of it, and how long")
+@pytest.mark.promise(
+    "panel-35", "A cell whose memory comes back shows how much of it, and how long"
+)
 def test_a_kernel_whose_memory_comes_back_names_its_cells() -> None:
     """It has its turn, and its cell waits for what is parked still."""
     mine = replace(kernel("b", "b"), cells=("m1",))
@@ -280,7 +282,7 @@ def test_kernels_are_shown_while_the_scheduler_is_away() -> None:
 
 
 @pytest.mark.promise(
-    "server",
+    "server-24",
     "Browsers are told whose the memory is, what of a kernel's is resident, parked and fixed, and "
     "what is in its way",
 )
@@ -301,7 +303,7 @@ def test_memory_that_is_resident_parked_and_fixed() -> None:
     assert state["kernels"][0]["memory"] == [{"device": "0", **amounts, "kinds": kinds}]
 
 
-@pytest.mark.promise("Browsers are told whose the memory...")
+@pytest.mark.promise("server-24")
 @pytest.mark.parametrize(
     ("holders", "reason"),
     [
@@ -316,7 +318,7 @@ def test_fixed_memory_in_the_way_is_told(holders: list[str], reason: str) -> Non
     assert state["kernels"][0]["reason"] == reason
 
 
-@pytest.mark.promise("Who waits is told a position...")
+@pytest.mark.promise("scheduler-16")
 @pytest.mark.parametrize(
     ("reason", "shown"),
     [
@@ -361,7 +363,7 @@ def test_who_needs_two_devices_waits_for_the_one_that_is_held() -> None:
     assert shown["reason"] == "Waiting for name of a."
 
 
-@pytest.mark.promise("A waiting user and the owner...")
+@pytest.mark.promise("together-7")
 @pytest.mark.parametrize("state", ["idle", "holding"])
 def test_who_is_in_the_way_is_told_so(state: str) -> None:
     """The scheduler's sentence stands with the kernel whose memory others wait for."""
@@ -382,7 +384,7 @@ def test_why_memory_was_refused_is_seen_afterwards(state: str) -> None:
     assert shown["reason"] == "Others wait for it."
 
 
-@pytest.mark.promise("A turn that is kept by hand is...")
+@pytest.mark.promise("server-15")
 def test_a_turn_that_is_kept_by_hand() -> None:
     """The holder tells for how much longer, and so does the kernel, also while it waits for it."""
     kept = device(["a"], ["b"])

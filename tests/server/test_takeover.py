@@ -69,7 +69,7 @@ async def ends_well(older: OlderScheduler) -> bool:
 
 
 @pytest.mark.promise(
-    "server",
+    "server-25",
     "A newer package takes the place of an older one's scheduler when that is idle, and says so "
     "until then",
 )
@@ -91,7 +91,7 @@ async def test_an_idle_older_scheduler_is_replaced(
         client.take_turn()
 
 
-@pytest.mark.promise("A newer package takes the place...")
+@pytest.mark.promise("server-25")
 async def test_an_older_scheduler_in_use_serves_until_it_is_not(
     older: OlderScheduler, work: ScriptedClient, browser: Browser
 ) -> None:
@@ -107,7 +107,7 @@ async def test_an_older_scheduler_in_use_serves_until_it_is_not(
     assert version_at(older) == __version__
 
 
-@pytest.mark.promise("A newer package takes the place...")
+@pytest.mark.promise("server-25")
 @pytest.mark.parametrize("older", [[]], indirect=True, ids=["to-stay"])
 async def test_an_older_scheduler_that_was_started_to_stay_stays(
     older: OlderScheduler, browser: Browser, runtime: Path

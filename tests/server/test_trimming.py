@@ -53,7 +53,7 @@ def trim_of(state: Any) -> Any:
 
 
 @pytest.mark.promise(
-    "server",
+    "server-26",
     "A kernel gives unused GPU memory back after the cell that runs, every page is told what came "
     "of it, and no page takes the request for a cell",
 )
@@ -97,7 +97,7 @@ async def test_it_comes_after_the_cell_that_runs(
     client.stop_channels()
 
 
-@pytest.mark.promise("A kernel that dies, restarts or cannot...")
+@pytest.mark.promise("bad-input-70")
 async def test_a_cell_that_fails_does_not_take_it_away(
     start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any, tmp_path: Path
 ) -> None:
@@ -121,7 +121,7 @@ async def test_a_cell_that_fails_does_not_take_it_away(
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-70",
     "A kernel that dies, restarts or cannot answer while it is asked for its unused GPU memory: "
     "the panel says so, and it can be asked again",
 )
@@ -170,7 +170,7 @@ async def test_a_kernel_that_ends_meanwhile(
 
 
 @pytest.mark.promise(
-    "server",
+    "server-27",
     "A kernel of another language, of another start, without sharing, or of nobody here is not "
     "asked for its unused GPU memory, in a sentence",
 )

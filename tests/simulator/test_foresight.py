@@ -10,7 +10,7 @@ from jupyter_gpushare.simulator.base.record import Foretold
 from .scenes import notebook, simulated, workload
 
 MEASURED = pytest.mark.promise(
-    "simulator",
+    "simulator-1",
     "Estimates are measured: how many starts lie in the range that was told, how wide it is, and "
     "how often nobody can say",
 )

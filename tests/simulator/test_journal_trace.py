@@ -76,7 +76,7 @@ SCENE = workload(
 
 
 @pytest.mark.promise(
-    "simulator", "The scheduler's journal can be simulated: a what-if about last week"
+    "simulator-2", "The scheduler's journal can be simulated: a what-if about last week"
 )
 def test_a_journal_becomes_the_workload_that_it_came_from(tmp_path: Path) -> None:
     """Cells that were paused are whole again, without the time of their turns' memory."""
@@ -98,7 +98,7 @@ def test_a_journal_becomes_the_workload_that_it_came_from(tmp_path: Path) -> Non
     assert len(again.ends_s) == len(SCENE.cells)
 
 
-@pytest.mark.promise("The scheduler's journal can be simulated...")
+@pytest.mark.promise("simulator-2")
 def test_a_journal_of_several_files_with_pseudonyms_is_read(tmp_path: Path) -> None:
     """In their order they are one; a wrong order is refused."""
     path = journalled(
@@ -116,7 +116,7 @@ def test_a_journal_of_several_files_with_pseudonyms_is_read(tmp_path: Path) -> N
         of_files([files[0], *reversed(files[1:])])
 
 
-@pytest.mark.promise("The scheduler's journal can be simulated...")
+@pytest.mark.promise("simulator-2")
 def test_files_are_read_when_those_before_are_gone(tmp_path: Path) -> None:
     """Each file says who is there: cells that begin in it have their owners and their memory."""
     path = journalled(tmp_path / "journal", SCENE, file_bytes_max=20_000)
@@ -130,7 +130,7 @@ def test_files_are_read_when_those_before_are_gone(tmp_path: Path) -> None:
     assert read.cells[-1].work_s == pytest.approx(SCENE.cells[-1].work_s, rel=0.05)
 
 
-@pytest.mark.promise("The scheduler's journal can be simulated...")
+@pytest.mark.promise("simulator-2")
 def test_the_journal_of_a_running_scheduler_can_be_simulated(tmp_path: Path) -> None:
     """Two processes that really took turns are two notebooks with a cell each."""
     path = tmp_path / "journal"
@@ -167,7 +167,7 @@ def test_a_journal_cut_off_by_a_crash_is_read(tmp_path: Path) -> None:
     assert len(of_files([path]).cells) == len(SCENE.cells)
 
 
-@pytest.mark.promise("A trace that is wrong is refused...")
+@pytest.mark.promise("simulator-10")
 def test_a_journal_that_is_not_one_is_refused(tmp_path: Path) -> None:
     """Another version, no turns, a line that lacks something, and one that is something else."""
     path = tmp_path / "journal"
@@ -187,7 +187,7 @@ def test_a_journal_that_is_not_one_is_refused(tmp_path: Path) -> None:
             of_files([path])
 
 
-@pytest.mark.promise("A trace that is wrong is refused...")
+@pytest.mark.promise("simulator-10")
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_stands_in_a_journal_it_is_read_or_refused(tmp_path: Path, seed: int) -> None:
     """Values that are of another kind, lines that are missing or come twice: no other error."""

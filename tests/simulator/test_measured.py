@@ -69,7 +69,7 @@ def two_loops(policy: str) -> float:
 
 
 @pytest.mark.promise(
-    "simulator",
+    "simulator-3",
     "Each baseline repeats what was measured of the real thing within 15 %, and so does ours",
 )
 def test_nvshare_is_idle_after_five_seconds() -> None:
@@ -77,7 +77,7 @@ def test_nvshare_is_idle_after_five_seconds() -> None:
     assert alternating("nvshare", program=False) == within_15_percent(5.00)
 
 
-@pytest.mark.promise("Each baseline repeats what was measured...")
+@pytest.mark.promise("simulator-3")
 def test_nvshare_keeps_a_training_loop_for_its_quantum() -> None:
     """The first short cell takes 28.0 s, and those after it 0.2 s: its process keeps the lock."""
     first, *others = beside_training("nvshare")
@@ -85,13 +85,13 @@ def test_nvshare_keeps_a_training_loop_for_its_quantum() -> None:
     assert statistics.median(others) == within_15_percent(0.2)
 
 
-@pytest.mark.promise("Each baseline repeats what was measured...")
+@pytest.mark.promise("simulator-3")
 def test_nvshare_makes_two_loops_wait_for_idleness() -> None:
     """2.68 times the time of one after the other."""
     assert two_loops("nvshare") == within_15_percent(2.68)
 
 
-@pytest.mark.promise("Each baseline repeats what was measured...")
+@pytest.mark.promise("simulator-3")
 def test_nvshare_pages_for_each_quantum() -> None:
     """Published by its author: two jobs of 15.3 GB on a P100 with 16 GB take 3,496 s with a quantum
     of 5 s, and 2,170 s with 30 s. The jobs also worked on the host, for how long is not published;
@@ -113,7 +113,7 @@ def test_nvshare_pages_for_each_quantum() -> None:
     assert took(5.0) / took(30.0) == within_15_percent(3496 / 2170)
 
 
-@pytest.mark.promise("Each baseline repeats what was measured...")
+@pytest.mark.promise("simulator-3")
 def test_plain_sharing_of_two_processes() -> None:
     """0.199 s where nobody else runs, 0.33 s beside a training loop, two loops 1.10 times."""
     assert alternating("timeslicing", program=False) == within_15_percent(0.199)
@@ -121,7 +121,7 @@ def test_plain_sharing_of_two_processes() -> None:
     assert two_loops("timeslicing") == within_15_percent(1.10)
 
 
-@pytest.mark.promise("Each baseline repeats what was measured...")
+@pytest.mark.promise("simulator-3")
 def test_a_reserved_device_is_as_fast_as_alone() -> None:
     """One notebook per GPU: a cell of its holder takes 0.199 s, and of two loops the second begins
     when the first notebook is closed, which is one after the other."""
@@ -133,7 +133,7 @@ def test_a_reserved_device_is_as_fast_as_alone() -> None:
     assert max(simulated("reservation", both).ends_s) / (2 * LOOP_S) == within_15_percent(1.0)
 
 
-@pytest.mark.promise("Each baseline repeats what was measured...")
+@pytest.mark.promise("simulator-3")
 def test_geminis_token_costs_little() -> None:
     """Nobody has measured Gemini on that machine. Its authors publish an overhead below 5 %: of two
     loops that share the token, and of one alone."""
@@ -144,7 +144,7 @@ def test_geminis_token_costs_little() -> None:
     assert 1.0 <= max(simulated("gemini", alone).ends_s) / 20.0 <= 1.05
 
 
-@pytest.mark.promise("Each baseline repeats what was measured...")
+@pytest.mark.promise("simulator-3")
 def test_ours_changes_hands_as_measured() -> None:
     """Alternating programs 0.252 s; a short cell beside a training loop 10.2 s with a quantum of
     10 s, and 0.402 s with one of 0.2 s; two loops 1.046 times."""
@@ -155,7 +155,7 @@ def test_ours_changes_hands_as_measured() -> None:
     assert two_loops("ours") == within_15_percent(1.046)
 
 
-@pytest.mark.promise("Each baseline repeats what was measured...")
+@pytest.mark.promise("simulator-3")
 def test_ours_moves_memory_as_measured() -> None:
     """24 GiB out and 24 GiB in at once, where 2 GiB are free: 0.587 s."""
     pair = [notebook(name, gib=24) for name in "ab"]

@@ -28,7 +28,9 @@ def given(served: list[Served], owner: str) -> float:
     return sum((each.end_s - each.start_s) * each.parts.get(owner, 0.0) for each in served)
 
 
-@pytest.mark.promise("simulator", "Fairness is measured against a fluid weighted max-min reference")
+@pytest.mark.promise(
+    "simulator-4", "Fairness is measured against a fluid weighted max-min reference"
+)
 def test_the_reference_divides_by_weight_among_those_who_have_work() -> None:
     """Weights 2 and 1: the first has two thirds until its work is done, then the other has all."""
     served = fluid([Demand(0.0, "a", 4.0), Demand(0.0, "b", 4.0)], {"a": 2.0})
@@ -44,7 +46,7 @@ def test_the_reference_waits_for_work_and_banks_nothing() -> None:
     assert served[1].parts == {"a": 0.5, "b": 0.5}
 
 
-@pytest.mark.promise("Fairness is measured against a fluid...")
+@pytest.mark.promise("simulator-4")
 def test_the_reference_gives_everybody_all_its_work() -> None:
     """On random arrivals: what is given is what was asked for, and the device never idles while
     somebody has work."""
@@ -67,7 +69,7 @@ def test_jain_is_one_for_equal_parts_and_one_in_n_for_a_monopoly() -> None:
     assert jain_index([0.0, 0.0]) == 0.0
 
 
-@pytest.mark.promise("Fairness is measured against a fluid...")
+@pytest.mark.promise("simulator-4")
 def test_jain_of_a_device() -> None:
     """Who has what the reference gives is 1; who has all of it, 1/2. Windows with one entitled
     owner do not count."""
@@ -101,7 +103,7 @@ def test_the_window_is_long_enough_for_everybodys_turn() -> None:
     assert window_s(40, 10.0) == 1600.0
 
 
-@pytest.mark.promise("Fairness is measured against a fluid...")
+@pytest.mark.promise("simulator-4")
 def test_lag_is_the_most_that_somebody_was_behind() -> None:
     """Of two equal owners, one has the device for the first 10 s: the other is 5 s behind."""
     reference = fluid([Demand(0.0, "a", 10.0), Demand(0.0, "b", 10.0)], {})
@@ -123,7 +125,9 @@ def test_a_quantile_is_one_of_the_values() -> None:
     assert quantile([], 0.95) == 0.0
 
 
-@pytest.mark.promise("simulator", "Time that a device idles while somebody waits for it is counted")
+@pytest.mark.promise(
+    "simulator-5", "Time that a device idles while somebody waits for it is counted"
+)
 def test_idleness_counts_while_somebody_waits_and_nobody_has_the_device() -> None:
     """Not while the device works, moves memory or is kept, nor on another device."""
     spans = [

@@ -62,7 +62,7 @@ def memory_is_there(hook: Hook) -> bool:
     return not memory.parked and memory.allocated == hook.kernel.notebook.bytes_used
 
 
-@pytest.mark.promise("simulator", "The simulator decides by the production scheduler itself")
+@pytest.mark.promise("simulator-6", "The simulator decides by the production scheduler itself")
 def test_the_production_scheduler_decides() -> None:
     """A node has a `core.Scheduler`, and its invariants hold after each event."""
     scene = workload([notebook("a"), notebook("b")], [(0, 0.0, 30.0), (1, 1.0, 30.0)])
@@ -73,7 +73,7 @@ def test_the_production_scheduler_decides() -> None:
     assert min(record.ends_s) > 40, "they take turns"
 
 
-@pytest.mark.promise("The simulator decides by the production...")
+@pytest.mark.promise("simulator-6")
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 5))]
 )
@@ -123,7 +123,9 @@ def test_a_setting_of_the_scheduler_counts() -> None:
     assert waits[0] > 10 > 2 > waits[1]
 
 
-@pytest.mark.promise("simulator", "Owners have their weights in a simulation, by name or by group")
+@pytest.mark.promise(
+    "simulator-7", "Owners have their weights in a simulation, by name or by group"
+)
 @pytest.mark.parametrize("weights", ["a=3", "@staff=3", "b=0.5, @staff=1.5"])
 def test_weights_count(weights: str) -> None:
     """Of two that always have work, one has three times as much; and the figures of fairness say

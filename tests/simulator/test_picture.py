@@ -13,7 +13,9 @@ from jupyter_gpushare.simulator.base.errors import SimulationError
 from .scenes import notebook, simulated, workload
 
 
-@pytest.mark.promise("simulator", "A picture shows who had each device, and how long cells waited")
+@pytest.mark.promise(
+    "simulator-8", "A picture shows who had each device, and how long cells waited"
+)
 @pytest.mark.parametrize("suffix", [pytest.param(".svg", marks=pytest.mark.full), ".png"])
 def test_a_picture_is_drawn(tmp_path: Path, suffix: str) -> None:
     """For policies that give a device to one at a time and for those that do not, with more
@@ -29,7 +31,7 @@ def test_a_picture_is_drawn(tmp_path: Path, suffix: str) -> None:
     assert suffix == ".png" or data.rstrip().endswith(b"</svg>")
 
 
-@pytest.mark.promise("A picture shows who had each...")
+@pytest.mark.promise("simulator-8")
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_simulation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from jupyter_gpushare.simulator.presets import PRESETS, WORK_S_MAX
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduling.md"
 
 
-@pytest.mark.promise("simulator", "A preset is the same for the same seed, and docs describe it")
+@pytest.mark.promise("simulator-9", "A preset is the same for the same seed, and docs describe it")
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_comes_from_its_seed(name: str) -> None:
     """One seed, one workload; another seed, another one. It fits on its devices."""
@@ -57,7 +57,7 @@ def test_overnight_has_programs_and_people() -> None:
     assert len(works) == 8 and min(works) >= 3600 and max(works) <= 7200
 
 
-@pytest.mark.promise("A preset is the same for...")
+@pytest.mark.promise("simulator-9")
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_page_has_the_parameters(name: str) -> None:
     """docs/scheduling.md has a row for each preset with all its figures."""

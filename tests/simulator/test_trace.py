@@ -89,7 +89,7 @@ WRONG = {
 
 
 @pytest.mark.promise(
-    "simulator",
+    "simulator-10",
     "A trace that is wrong is refused with the number of its line, and so is one that is too long",
 )
 @pytest.mark.parametrize("case", WRONG)
@@ -102,7 +102,7 @@ def test_what_is_wrong_is_refused(tmp_path: Path, case: str) -> None:
     assert str(refused.value).endswith(".") and str(refused.value).count(". ") >= 1
 
 
-@pytest.mark.promise("A trace that is wrong is refused...")
+@pytest.mark.promise("simulator-10")
 def test_a_trace_that_is_too_long_is_refused_where_it_is(tmp_path: Path) -> None:
     """No line is read beyond the bound, however many there are."""
     read = 0
@@ -136,7 +136,7 @@ class Line(dict[str, object]):
 
 
 @pytest.mark.promise(
-    "simulator",
+    "simulator-11",
     "However many events a file has, it is read as it streams by: no line is kept, and the "
     "terminal shows how far it is",
 )

@@ -16,7 +16,7 @@ def told(fleet: Fleet, now_s: float = 1.0) -> list[str]:
     return [each["sentence"] for each in advice_of(fleet, now_s, Glances())]
 
 
-@pytest.mark.promise("view", "A sentence says which node has room for a notebook, without names")
+@pytest.mark.promise("view-23", "A sentence says which node has room for a notebook, without names")
 def test_a_free_gpu_is_named() -> None:
     """The one with most unused memory first."""
     fleet = Fleet()
@@ -53,7 +53,7 @@ def test_no_advice_where_turns_do_not_begin() -> None:
     assert len(told(fleet)) == 1 and told(fleet, SILENT_S + 1) == []
 
 
-@pytest.mark.promise("A sentence says which node has room...")
+@pytest.mark.promise("view-23")
 @given(fleets())
 def test_advice_names_nobody(fleet: Fleet) -> None:
     """Users read it."""

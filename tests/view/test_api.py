@@ -56,7 +56,7 @@ async def two_nodes(view: RunningView) -> None:
     )
 
 
-@pytest.mark.promise("view", "The view's API is as its `openapi.yaml` says")
+@pytest.mark.promise("view-24", "The view's API is as its `openapi.yaml` says")
 def test_routes_and_file_agree(document: dict[str, Any], tmp_path: Path) -> None:
     """Each route is described, and each that is described is there; but for logging in."""
 
@@ -97,7 +97,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
     follow(document)
 
 
-@pytest.mark.promise("The view's API is as its...")
+@pytest.mark.promise("view-24")
 @pytest.mark.parametrize("caller", ["admin", "alice", "nobody in particular"])
 def test_answers_are_as_described(document: dict[str, Any], tmp_path: Path, caller: str) -> None:
     """For an administrator, for a user with notebooks and for one without."""
@@ -125,7 +125,7 @@ def test_answers_are_as_described(document: dict[str, Any], tmp_path: Path, call
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-72",
     "A user id that is two people on two nodes: an account's notebooks are no hub user's, unless "
     "the administrator says that accounts are users",
 )
@@ -148,7 +148,7 @@ def test_two_people_of_one_name(tmp_path: Path, accounts_are_users: bool) -> Non
     run(scenario())
 
 
-@pytest.mark.promise("view", "No answer of the view is for somebody who has not logged in")
+@pytest.mark.promise("view-25", "No answer of the view is for somebody who has not logged in")
 def test_every_route_without_a_caller(document: dict[str, Any], tmp_path: Path) -> None:
     """The page leads to the hub, programs are refused with a sentence; no node is in it."""
 
@@ -170,7 +170,7 @@ def test_every_route_without_a_caller(document: dict[str, Any], tmp_path: Path) 
     run(scenario())
 
 
-@pytest.mark.promise("No answer of the view is for...")
+@pytest.mark.promise("view-25")
 def test_while_the_hub_is_down(document: dict[str, Any], tmp_path: Path) -> None:
     """503, and when to ask again."""
 
@@ -183,7 +183,7 @@ def test_while_the_hub_is_down(document: dict[str, Any], tmp_path: Path) -> None
     run(scenario())
 
 
-@pytest.mark.promise("view", "The view only shows: each verb but GET is refused")
+@pytest.mark.promise("view-26", "The view only shows: each verb but GET is refused")
 def test_other_verbs(document: dict[str, Any], tmp_path: Path) -> None:
     """Also for an administrator."""
 
@@ -197,7 +197,7 @@ def test_other_verbs(document: dict[str, Any], tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("view", "No browser keeps, frames or embeds what the view answers")
+@pytest.mark.promise("view-27", "No browser keeps, frames or embeds what the view answers")
 def test_headers(document: dict[str, Any], tmp_path: Path) -> None:
     """On answers, errors, redirects and files."""
 
@@ -216,7 +216,9 @@ def test_headers(document: dict[str, Any], tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("view", "Prometheus reads with a token of its own, which opens nothing else")
+@pytest.mark.promise(
+    "view-28", "Prometheus reads with a token of its own, which opens nothing else"
+)
 def test_the_metrics_token(tmp_path: Path) -> None:
     """It is read anew each time; another one, or none, opens nothing; nor does it open the API."""
     file = tmp_path / "metrics-token"

@@ -54,7 +54,7 @@ def test_a_pipe_is_no_file_of_tokens(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "is not a regular file" in caplog.text
 
 
-@pytest.mark.promise("A node token that was replaced...")
+@pytest.mark.promise("bad-input-53")
 def test_the_file_is_read_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A new line counts at once, a removed one no more; while there is no file nobody can say."""
 
@@ -123,7 +123,9 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
         found.server.stop()
 
 
-@pytest.mark.promise("kubernetes", "The view learns from the API server which node a token is of")
+@pytest.mark.promise(
+    "kubernetes-22", "The view learns from the API server which node a token is of"
+)
 def test_a_token_that_names_its_node(tmp_path: Path) -> None:
     """Kubernetes 1.30 and newer: one question."""
 
@@ -136,7 +138,7 @@ def test_a_token_that_names_its_node(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("The view learns from the API...")
+@pytest.mark.promise("kubernetes-22")
 def test_a_token_that_names_its_pod(tmp_path: Path) -> None:
     """Before 1.30 the pod says the node, if it is the very pod, with the same account."""
 
@@ -161,7 +163,7 @@ def test_a_token_that_names_its_pod(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("A wrong node token: 401 before...")
+@pytest.mark.promise("bad-input-77")
 @pytest.mark.parametrize(
     ("prepare", "status", "says"),
     [
@@ -199,7 +201,7 @@ def test_a_user_who_is_called_like_the_account(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("bad-input", "A node token of a pod that is gone: refused within a minute")
+@pytest.mark.promise("bad-input-73", "A node token of a pod that is gone: refused within a minute")
 def test_answers_are_kept_for_a_minute(tmp_path: Path) -> None:
     """No longer; a refusal for seconds, and no token's answer is another's."""
 
@@ -225,7 +227,7 @@ def test_answers_are_kept_for_a_minute(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "kubernetes", "While the API server does not answer, nodes are told to come again"
+    "kubernetes-23", "While the API server does not answer, nodes are told to come again"
 )
 @pytest.mark.parametrize("raw", [None, b"", b"[]", b"{", b'{"status": []}', b"[" * 100_000])
 def test_an_api_server_that_fails(tmp_path: Path, raw: bytes | None) -> None:
@@ -244,7 +246,7 @@ def test_an_api_server_that_fails(tmp_path: Path, raw: bytes | None) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("While the API server does not...")
+@pytest.mark.promise("kubernetes-23")
 def test_too_many_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody shows invented tokens faster than the API server answers: nobody waits for ever."""
     monkeypatch.setattr(token_reviews, "WAIT_S_MAX", 0.01)
@@ -263,7 +265,7 @@ def test_too_many_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run(scenario())
 
 
-@pytest.mark.promise("While the API server does not...")
+@pytest.mark.promise("kubernetes-23")
 def test_no_api_server(tmp_path: Path) -> None:
     """Nobody listens; our own token is missing; our token has been replaced."""
 
@@ -283,7 +285,7 @@ def test_no_api_server(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("The view learns from the API...")
+@pytest.mark.promise("kubernetes-22")
 def test_a_node_of_kubernetes_reports(tmp_path: Path) -> None:
     """Beside one with a token of the file; while the API server is down the handshake is a 503."""
 

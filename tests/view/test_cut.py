@@ -62,7 +62,7 @@ def names(answer: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.promise(
-    "view",
+    "view-29",
     "A user sees all nodes and devices, and of others neither names nor ids nor counters, whatever "
     "nodes report and whatever is searched for",
 )
@@ -124,7 +124,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     return fleet
 
 
-@pytest.mark.promise("A user sees all nodes and devices, and of others neither...")
+@pytest.mark.promise("view-29")
 @given(
     fleet=fleets(),
     find=st.sampled_from(["", MARK.lower(), "alice", "own", "node", ".ipynb"]),
@@ -152,7 +152,7 @@ def _fields(query: Query) -> dict[str, Any]:
     return {name: getattr(query, name) for name in query.__dataclass_fields__}
 
 
-@pytest.mark.promise("A user sees all nodes and devices, and of others neither...")
+@pytest.mark.promise("view-29")
 @given(fleet=fleets(), find=st.text("aZQlicedno-0.p", min_size=1, max_size=3))
 def test_a_search_finds_the_same_whatever_others_are_called(fleet: Fleet, find: str) -> None:
     """What a user's search counts does not change when all others get new names."""
@@ -203,7 +203,7 @@ def test_an_administrator_sees_all() -> None:
 
 
 @pytest.mark.promise(
-    "view", "Nodes are found by their names and by those of owners and notebooks there"
+    "view-30", "Nodes are found by their names and by those of owners and notebooks there"
 )
 def test_a_node_is_found_by_who_is_there() -> None:
     """Capitals do not matter; who was looked for is named, also where it holds nothing."""
@@ -265,7 +265,7 @@ def test_a_page_at_a_time() -> None:
     assert len(seen) == len(set(seen)) == 21
 
 
-@pytest.mark.promise("view", "However much a node reports, an answer stays of a bounded length")
+@pytest.mark.promise("view-31", "However much a node reports, an answer stays of a bounded length")
 def test_a_node_that_reports_very_much() -> None:
     """Its places, tenants and names are told up to a bound, with how many there are."""
     fleet = Fleet()
@@ -284,7 +284,7 @@ def test_a_node_that_reports_very_much() -> None:
     assert (len(row["holders"]), len(row["found"]), row["holders_count"]) == (8, 5, 1000)
 
 
-@pytest.mark.promise("However much a node reports, an answer...")
+@pytest.mark.promise("view-31")
 def test_a_node_that_fills_every_place() -> None:
     """Each row as long as it may be, on as many devices as there may be."""
     fleet, long = Fleet(), "x" * TEXT_CHARACTERS_MAX
@@ -331,7 +331,7 @@ def test_what_cannot_be_asked_is_refused(asked: dict[str, str]) -> None:
 
 
 @pytest.mark.promise(
-    "view", "A silent node stays on the page, is shown as silent and is not advised"
+    "view-32", "A silent node stays on the page, is shown as silent and is not advised"
 )
 def test_a_silent_node_is_shown_as_such() -> None:
     """With what it said last; nothing of it counts as free."""

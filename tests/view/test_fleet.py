@@ -70,7 +70,7 @@ DEVICES = st.dictionaries(st.sampled_from("xyz"), st.none() | few_devices, max_s
 
 
 @pytest.mark.promise(
-    "view", "The view of a node is what its reports together say, and a whole report begins anew"
+    "view-33", "The view of a node is what its reports together say, and a whole report begins anew"
 )
 @given(st.lists(st.tuples(st.booleans(), DEVICES, ROWS), max_size=8))
 def test_deltas_make_the_state(
@@ -109,7 +109,7 @@ def test_deltas_make_the_state(
 
 
 @pytest.mark.promise(
-    "bad-input", "A report that is replayed, older or out of order changes nothing"
+    "bad-input-74", "A report that is replayed, older or out of order changes nothing"
 )
 def test_replayed_and_older_reports(told: Told) -> None:
     """The same one again, and one from before it, are refused; what is known stays."""
@@ -122,7 +122,7 @@ def test_replayed_and_older_reports(told: Told) -> None:
     assert dataclasses.replace(node) == before
 
 
-@pytest.mark.promise("A report that is replayed, older...")
+@pytest.mark.promise("bad-input-74")
 def test_a_gap(told: Told) -> None:
     """After a report that is missing the next one is not applied: a whole one is asked for."""
     node = told.come(tenants={"t": a_tenant()})
@@ -133,7 +133,7 @@ def test_a_gap(told: Told) -> None:
     assert node.tenants == {}
 
 
-@pytest.mark.promise("A report that is replayed, older...")
+@pytest.mark.promise("bad-input-74")
 def test_the_first_report_has_to_be_whole(told: Told) -> None:
     """A delta to nothing says too little."""
     assert told.hello() == Seen(sequence=-1, again=True)
@@ -141,7 +141,7 @@ def test_the_first_report_has_to_be_whole(told: Told) -> None:
     assert seen.again and told.fleet.nodes["a"].row is None
 
 
-@pytest.mark.promise("A report that is replayed, older...")
+@pytest.mark.promise("bad-input-74")
 def test_a_report_without_a_hello(told: Told) -> None:
     """Nobody is known by a report alone."""
     with pytest.raises(OlderBoot):
@@ -150,7 +150,7 @@ def test_a_report_without_a_hello(told: Told) -> None:
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-75",
     "Two nodes of one name: the one that came last is believed, the other is refused, and the page "
     "says so",
 )
@@ -168,7 +168,7 @@ def test_two_nodes_of_one_name(told: Told) -> None:
     assert not node.is_in_conflict(told.now_s + CONFLICT_S + 1)
 
 
-@pytest.mark.promise("view", "A scheduler that restarts takes the place of the one before")
+@pytest.mark.promise("view-34", "A scheduler that restarts takes the place of the one before")
 def test_a_restart(told: Told) -> None:
     """Its rows are new, and the end of the old one's connection does not touch it."""
     told.come(tenants={"t": a_tenant()})
@@ -196,7 +196,7 @@ def test_an_old_boot_is_forgotten_at_last(told: Told) -> None:
 
 
 @pytest.mark.promise(
-    "view", "A node of which nothing is heard is shown as silent, with what it last said"
+    "view-35", "A node of which nothing is heard is shown as silent, with what it last said"
 )
 def test_a_silent_node(told: Told) -> None:
     """Its rows stay; a heartbeat makes it live again; so does each passing of time tell once."""
@@ -214,7 +214,7 @@ def test_a_silent_node(told: Told) -> None:
     assert not node.is_silent(told.now_s)
 
 
-@pytest.mark.promise("A node of which nothing is heard...")
+@pytest.mark.promise("view-35")
 def test_a_node_is_forgotten(told: Told) -> None:
     """A week later it is gone, and its tenants with it."""
     told.come(tenants={"t": a_tenant(owner="alice")})
@@ -227,7 +227,7 @@ def test_a_node_is_forgotten(told: Told) -> None:
     assert told.fleet.take_changed() == {"a"}
 
 
-@pytest.mark.promise("bad-input", "What a node says is believed of that node alone")
+@pytest.mark.promise("bad-input-76", "What a node says is believed of that node alone")
 def test_nodes_do_not_touch_each_other(told: Told) -> None:
     """The same ids on two nodes are two things."""
     told.come("a", tenants={"t": a_tenant(owner="alice")}, devices={"d": a_device()})
@@ -238,7 +238,7 @@ def test_nodes_do_not_touch_each_other(told: Told) -> None:
     assert [node.name for node, _, _ in told.fleet.tenants_of("alice")] == ["a"]
 
 
-@pytest.mark.promise("More devices, tenants, text...")
+@pytest.mark.promise("bad-input-52")
 def test_deltas_do_not_pass_the_bounds(told: Told) -> None:
     """Many reports together may not bring what one could not, and a refused one changes nothing."""
     half = {str(n): a_tenant() for n in range(TENANTS_MAX // 2)}
@@ -253,7 +253,7 @@ def test_deltas_do_not_pass_the_bounds(told: Told) -> None:
         told.report(a_report(3, devices={"one": a_device()}))
 
 
-@pytest.mark.promise("More devices, tenants, text...")
+@pytest.mark.promise("bad-input-52")
 def test_rows_that_grow(told: Told) -> None:
     """Rows that are fine one by one are bounded together: a lying node fills no memory."""
     groups = ("g" * 400,) * 256

@@ -86,7 +86,7 @@ def run(story: Callable[[Ends], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(told())
 
 
-@pytest.mark.promise("view", "Who follows a query is sent its answer again when it changes")
+@pytest.mark.promise("view-36", "Who follows a query is sent its answer again when it changes")
 def test_a_change_is_told() -> None:
     """The whole answer, to the caller as the caller may see it."""
 
@@ -105,7 +105,7 @@ def test_a_change_is_told() -> None:
     run(story)
 
 
-@pytest.mark.promise("Who follows a query is sent...")
+@pytest.mark.promise("view-36")
 def test_a_silent_node_is_told_though_nobody_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """A query is looked at again and again."""
     monkeypatch.setattr(follow, "LOOK_AGAIN_S", 0.01)
@@ -120,7 +120,7 @@ def test_a_silent_node_is_told_though_nobody_reports(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.promise(
-    "view", "Followers of one query cost one evaluation, and none sees another caller's"
+    "view-37", "Followers of one query cost one evaluation, and none sees another caller's"
 )
 def test_followers_of_one_query_share_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten followers, one answer made for each change; another caller's is made apart."""
@@ -148,7 +148,9 @@ def test_followers_of_one_query_share_an_evaluation(monkeypatch: pytest.MonkeyPa
     run(story)
 
 
-@pytest.mark.promise("view", "Followers are bounded, and a follower that takes nothing is given up")
+@pytest.mark.promise(
+    "view-38", "Followers are bounded, and a follower that takes nothing is given up"
+)
 def test_there_are_not_too_many_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one caller, and of all; who has gone makes room."""
     monkeypatch.setattr(follow, "FOLLOWERS_PER_CALLER_MAX", 2)
@@ -171,7 +173,7 @@ def test_there_are_not_too_many_followers(monkeypatch: pytest.MonkeyPatch) -> No
     run(story)
 
 
-@pytest.mark.promise("Followers are bounded, and...")
+@pytest.mark.promise("view-38")
 def test_a_connection_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others go on."""
     monkeypatch.setattr(follow, "SEND_S_MAX", 0.01)
@@ -216,7 +218,7 @@ def test_a_follower_ends_though_cancelling_it_is_swallowed(
 
 
 @pytest.mark.promise(
-    "view", "Whoever is logged out, or no administrator any more, is told nothing after a minute"
+    "view-39", "Whoever is logged out, or no administrator any more, is told nothing after a minute"
 )
 def test_a_page_that_is_open_is_not_told_for_ever() -> None:
     """By default a stream and the hub's answer together last so long."""

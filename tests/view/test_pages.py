@@ -45,7 +45,7 @@ class Stream:
         return None
 
 
-@pytest.mark.promise("Who follows a query is sent...")
+@pytest.mark.promise("view-36")
 def test_events_are_told_over_http(tmp_path: Path) -> None:
     """The first at once, each as its caller may see it; who leaves is forgotten, and the view's end
     ends the streams."""
@@ -70,7 +70,7 @@ def test_events_are_told_over_http(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("Followers are bounded, and...")
+@pytest.mark.promise("view-38")
 def test_too_many_followers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 503 and a sentence; the browser comes again later."""
     monkeypatch.setattr(follow, "FOLLOWERS_PER_CALLER_MAX", 1)
@@ -87,7 +87,7 @@ def test_too_many_followers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run(scenario())
 
 
-@pytest.mark.promise("Followers are bounded, and...")
+@pytest.mark.promise("view-38")
 def test_a_program_that_takes_nothing_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ from tests.view.service import Closed, Node, Refused, RunningView, run, running_
 
 
 @pytest.mark.promise(
-    "view", "A scheduler reports over one WebSocket, and what it says is there at once"
+    "view-40", "A scheduler reports over one WebSocket, and what it says is there at once"
 )
 def test_a_node_reports(tmp_path: Path) -> None:
     """Hello, a whole report and a delta, each with its answer."""
@@ -55,7 +55,7 @@ def test_a_node_reports(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "view", "The name of a node comes from its credential and from nothing that it says"
+    "view-41", "The name of a node comes from its credential and from nothing that it says"
 )
 def test_the_name_is_the_credentials(tmp_path: Path) -> None:
     """A name in a message is passed over."""
@@ -71,7 +71,7 @@ def test_the_name_is_the_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-77",
     "A wrong node token: 401 before the upgrade, with a sentence, and the view knows of no node",
 )
 def test_wrong_tokens(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.promise(
-    "view", "Nodes report by TLS at a port of their own, and a new certificate counts"
+    "view-42", "Nodes report by TLS at a port of their own, and a new certificate counts"
 )
 def test_tls(tmp_path: Path, certificates: list[Path]) -> None:
     """Who believes the authority connects; after the certificate was replaced, the new one counts
@@ -185,7 +185,7 @@ def test_a_browser_does_not_report(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("bad-input", "A removed node token ends the connection that it has opened")
+@pytest.mark.promise("bad-input-78", "A removed node token ends the connection that it has opened")
 def test_a_token_that_is_removed(tmp_path: Path) -> None:
     """At the next look; others go on."""
 
@@ -203,7 +203,7 @@ def test_a_token_that_is_removed(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("A removed node token ends the...")
+@pytest.mark.promise("bad-input-78")
 def test_a_token_of_which_nobody_says_whose_it_is(tmp_path: Path) -> None:
     """It stays, and those of others are looked at all the same."""
     unsaid: set[str] = set()
@@ -233,7 +233,7 @@ def test_a_token_of_which_nobody_says_whose_it_is(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("A message of a node that cannot...")
+@pytest.mark.promise("bad-input-51")
 @pytest.mark.parametrize(
     "text",
     ["", "{}", "[[[[", b"\xff\xfe", '{"type": "report"}', text_of(Seen(sequence=1)), "null"],
@@ -259,7 +259,7 @@ def test_a_node_that_lies(tmp_path: Path, text: str | bytes) -> None:
 
 
 @pytest.mark.promise(
-    "bad-input", "A node that sends 10 MB in one message: it loses its connection alone"
+    "bad-input-79", "A node that sends 10 MB in one message: it loses its connection alone"
 )
 def test_ten_megabytes(tmp_path: Path) -> None:
     """The page says why, and another node does not notice."""
@@ -276,7 +276,7 @@ def test_ten_megabytes(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("bad-input", "A node that reports without end is cut off, and no other is")
+@pytest.mark.promise("bad-input-80", "A node that reports without end is cut off, and no other is")
 def test_too_many_messages(tmp_path: Path) -> None:
     """Also when it comes back each time: what it has sent counts on. Time stands still, so that a
     slow machine does not give it more."""
@@ -299,7 +299,7 @@ def test_too_many_messages(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("A node that reports without end...")
+@pytest.mark.promise("bad-input-80")
 def test_too_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages of the largest size in a row are more than a node may send."""
     monkeypatch.setattr(receiver_module, "BYTES_AT_ONCE", 2_500.0)
@@ -317,7 +317,7 @@ def test_too_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     run(scenario())
 
 
-@pytest.mark.promise("A node that reports without end...")
+@pytest.mark.promise("bad-input-80")
 def test_too_many_pings(tmp_path: Path) -> None:
     """They are answered, and so they count."""
 
@@ -345,7 +345,7 @@ def test_pace() -> None:
 
 
 @pytest.mark.promise(
-    "bad-input", "A node that says nothing, or does not read: it holds nobody else up"
+    "bad-input-81", "A node that says nothing, or does not read: it holds nobody else up"
 )
 def test_no_hello(tmp_path: Path) -> None:
     """It has ten seconds."""
@@ -365,7 +365,7 @@ def test_no_hello(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("A node that says nothing, or does...")
+@pytest.mark.promise("bad-input-81")
 def test_a_node_that_does_not_read(tmp_path: Path) -> None:
     """Another one is answered meanwhile, and its messages are bounded as everybody's."""
 
@@ -379,7 +379,7 @@ def test_a_node_that_does_not_read(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("Two nodes of one name: the one...")
+@pytest.mark.promise("bad-input-75")
 def test_two_schedulers_of_one_name(tmp_path: Path) -> None:
     """The one that came last stays; the other is told, and is told again when it comes back."""
 
@@ -404,7 +404,7 @@ def test_two_schedulers_of_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "view", "A scheduler whose connection broke comes back, and its old one is ended"
+    "view-43", "A scheduler whose connection broke comes back, and its old one is ended"
 )
 def test_the_same_scheduler_again(tmp_path: Path) -> None:
     """No conflict: it is the same start of the same scheduler. What the old connection still
@@ -425,7 +425,7 @@ def test_the_same_scheduler_again(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("A report that is replayed, older...")
+@pytest.mark.promise("bad-input-74")
 def test_a_replayed_report(tmp_path: Path) -> None:
     """One that is sent again ends the connection; one of another start likewise."""
 
@@ -450,7 +450,7 @@ def test_a_replayed_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "view", "A view that ends tells its nodes, and one that starts knows them in a moment"
+    "view-44", "A view that ends tells its nodes, and one that starts knows them in a moment"
 )
 def test_a_restart_of_the_view(tmp_path: Path) -> None:
     """They are closed as `going away`, and come back with a whole report."""

@@ -91,7 +91,7 @@ def hand_overs_end(seed: int) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-1",
     "On a host with what docs/memory.md asks for, every hand-over ends, of how many notebooks and "
     "with pieces of whatever size",
 )
@@ -105,7 +105,7 @@ def test_every_hand_over_ends_on_a_host_with_what_the_docs_say(seed: int) -> Non
 @pytest.mark.full
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.promise("On a host with what docs/memory.md asks...")
+@pytest.mark.promise("accounts-1")
 def test_every_hand_over_of_many_ends() -> None:
     """The same for many more."""
     for seed in seeds(300):
@@ -202,7 +202,7 @@ def whatever_happens_ends(seed: int) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-2",
     "Whatever happens to host and device while memory changes hands: each tenant is served, or "
     "reads what is in the way, and nothing goes to and fro for nobody",
 )
@@ -215,7 +215,7 @@ def test_whatever_happens_everybody_is_served_or_reads_why(seed: int) -> None:
 @pytest.mark.full
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.promise("Whatever happens to host and device while...")
+@pytest.mark.promise("accounts-2")
 def test_whatever_happens_to_many() -> None:
     """The same for many more."""
     for seed in seeds(500):

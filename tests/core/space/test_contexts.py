@@ -35,7 +35,7 @@ def told_apart(device: DeviceSnapshot) -> tuple[int, int]:
     return device.bytes_contexts, device.bytes_foreign - device.bytes_contexts
 
 
-@pytest.mark.promise("Memory that CUDA contexts of notebooks...")
+@pytest.mark.promise("accounts-56")
 def test_what_a_process_has_beyond_its_allocations(desk: MemoryDesk) -> None:
     """The rest of what nobody has allocated is strangers'."""
     one = desk.with_memory("a", 1000)
@@ -49,7 +49,7 @@ def test_what_a_process_has_beyond_its_allocations(desk: MemoryDesk) -> None:
     assert told_apart(desk.device()) == (300, 50)
 
 
-@pytest.mark.promise("Memory that CUDA contexts of notebooks...")
+@pytest.mark.promise("accounts-56")
 def test_what_is_not_reported_yet_is_no_context(desk: MemoryDesk) -> None:
     """The driver's word and the client's are not of one moment."""
     one = desk.with_memory("a", 1000, resting=False)
@@ -111,7 +111,7 @@ def many_contexts(desk: MemoryDesk) -> list[ClientId]:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-3",
     "A call that lacks memory because of CUDA contexts of others waits as for memory that they "
     "cannot move; because of programs outside it is refused",
 )
@@ -131,7 +131,7 @@ def test_a_call_waits_for_contexts_of_others(desk: MemoryDesk) -> None:
     assert desk.budget(bob) >= 4000
 
 
-@pytest.mark.promise("A call that lacks memory because of CUDA contexts...")
+@pytest.mark.promise("accounts-3")
 def test_a_call_waits_in_vain(desk: MemoryDesk) -> None:
     """As long as for other memory."""
     many_contexts(desk)
@@ -139,7 +139,7 @@ def test_a_call_waits_in_vain(desk: MemoryDesk) -> None:
     assert let_pass(desk, WAIT_S + 1) == [bob]
 
 
-@pytest.mark.promise("A call that lacks memory because of CUDA contexts...")
+@pytest.mark.promise("accounts-3")
 def test_its_own_contexts_are_not_waited_for(desk: MemoryDesk) -> None:
     """Nor those of its other processes: it could wait for ever."""
     clients = [desk.client("b") for _ in range(3)]
@@ -150,7 +150,7 @@ def test_its_own_contexts_are_not_waited_for(desk: MemoryDesk) -> None:
     desk.await_refusal(clients[0], used=4000)
 
 
-@pytest.mark.promise("A call that lacks memory because of CUDA contexts...")
+@pytest.mark.promise("accounts-3")
 def test_strangers_beside_contexts_are_not_waited_for(desk: MemoryDesk) -> None:
     """All contexts together would not be enough."""
     other = desk.client("a")
@@ -178,7 +178,7 @@ def with_notebooks_to_come(desk: MemoryDesk, count: int, *, each: int = 150) -> 
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-4",
     "The reserve follows the contexts that are to be expected, as those tell that are there, up to "
     "a sixteenth of the device; the setting says the least",
 )
@@ -191,7 +191,7 @@ def test_the_reserve_follows(notebooks: int, reserve: int) -> None:
     assert desk.device().bytes_usable == TOTAL - reserve - 150
 
 
-@pytest.mark.promise("The reserve follows the contexts that...")
+@pytest.mark.promise("accounts-4")
 def test_the_setting_is_the_least() -> None:
     """A reserve that is large enough does not grow."""
     desk = MemoryDesk()
@@ -199,7 +199,7 @@ def test_the_setting_is_the_least() -> None:
     assert desk.device().bytes_reserved == RESERVE
 
 
-@pytest.mark.promise("The reserve follows the contexts that...")
+@pytest.mark.promise("accounts-4")
 def test_a_notebook_that_opens_the_device_takes_what_was_kept_for_it() -> None:
     """What others may have is the same before and afterwards."""
     desk = MemoryDesk(device_reserve_bytes=100)
@@ -211,7 +211,7 @@ def test_a_notebook_that_opens_the_device_takes_what_was_kept_for_it() -> None:
     assert desk.device().bytes_usable == usable
 
 
-@pytest.mark.promise("The reserve follows the contexts that...")
+@pytest.mark.promise("accounts-4")
 def test_memory_that_was_there_comes_back_into_what_is_kept() -> None:
     """What grows beyond the least keeps nobody's memory away."""
     desk = MemoryDesk(device_reserve_bytes=100)
@@ -235,7 +235,7 @@ def test_memory_that_was_there_comes_back_into_what_is_kept() -> None:
     assert desk.obstacle("a") is None
 
 
-@pytest.mark.promise("The reserve follows the contexts that...")
+@pytest.mark.promise("accounts-4")
 def test_new_memory_leaves_the_contexts_to_come_their_space() -> None:
     """So what is allocated now can come back beside them."""
     desk = MemoryDesk(device_reserve_bytes=100)

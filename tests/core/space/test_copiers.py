@@ -73,7 +73,7 @@ def desk_of_thinkers(*names: str, count: int = 1500) -> tuple[CopyDesk, list[Cli
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-5",
     "While a notebook thinks, the host gets a copy of what would leave first: of one notebook at a "
     "time, the least recently used one first",
 )
@@ -88,7 +88,7 @@ def test_who_thinks_copies() -> None:
     assert desk.moves() == {one: "copies"}
 
 
-@pytest.mark.promise("While a notebook thinks, the host gets...")
+@pytest.mark.promise("accounts-5")
 def test_one_after_the_other() -> None:
     """The least recently used one first, whoever said first that it would."""
     desk, (one, two, three) = desk_of_thinkers("a", "b", "c")
@@ -103,7 +103,7 @@ def test_one_after_the_other() -> None:
     assert desk.copiers() == []
 
 
-@pytest.mark.promise("While a notebook thinks, the host gets...")
+@pytest.mark.promise("accounts-5")
 def test_whoever_copies_goes_on() -> None:
     """Also when one that was used before has something to copy now."""
     desk, (one, two) = desk_of_thinkers("a", "b")
@@ -132,7 +132,7 @@ def is_stopped(desk: CopyDesk, client: ClientId) -> None:
     desk.do(ev.ClientFrozen(client=client, frozen=True))
 
 
-@pytest.mark.promise("While a notebook thinks, the host gets...")
+@pytest.mark.promise("accounts-5")
 @pytest.mark.parametrize("no_longer_thinks", [waits, computes, fails, is_stopped])
 def test_who_copies_no_longer_thinks(no_longer_thinks: Callable[..., None]) -> None:
     """Another one does it instead, at once."""
@@ -145,7 +145,7 @@ def test_who_copies_no_longer_thinks(no_longer_thinks: Callable[..., None]) -> N
     assert desk.copiers() == [one]
 
 
-@pytest.mark.promise("While a notebook thinks, the host gets...")
+@pytest.mark.promise("accounts-5")
 @pytest.mark.parametrize("does_not_think", [waits, computes, fails, is_stopped])
 def test_who_does_not_think_does_not_copy(does_not_think: Callable[..., None]) -> None:
     """Another one does, although it was used later."""
@@ -180,7 +180,7 @@ def test_a_process_that_waits_for_its_notebooks_next_turn_copies_no_more() -> No
     assert sibling and desk.copiers() == []
 
 
-@pytest.mark.promise("A notebook that waits for its turn makes no copies ahead of need...")
+@pytest.mark.promise("accounts-9")
 def test_who_waits_in_another_process_copies_no_more() -> None:
     """The turn is the notebook's, and so all its processes give up their copies for it."""
     desk, (one, two) = desk_of_thinkers("a", "b")
@@ -289,7 +289,7 @@ def a_context_waits_for_space(
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-6",
     "Nothing is copied ahead of need while the bus is needed: memory comes back or is to park, "
     "somebody lacks some, or the holder copies much; it goes on afterwards",
 )
@@ -316,7 +316,7 @@ def test_the_bus_is_needed(the_bus_is_needed: Story) -> None:
     assert desk.copiers() == [copier]
 
 
-@pytest.mark.promise("Nothing is copied ahead of need while the...")
+@pytest.mark.promise("accounts-6")
 def test_nobody_can_park_what_is_lacking() -> None:
     """Of the holder's own tenant nobody is asked to."""
     desk, (copier,) = desk_of_thinkers("a")
@@ -330,7 +330,7 @@ def test_nobody_can_park_what_is_lacking() -> None:
     assert desk.copiers() == []
 
 
-@pytest.mark.promise("Nothing is copied ahead of need while the...")
+@pytest.mark.promise("accounts-6")
 def test_who_copies_parks_itself() -> None:
     """It copies what is left when it has parked what it was asked for."""
     desk, copier, _, holder = desk_with_a_copier()
@@ -343,7 +343,7 @@ def test_who_copies_parks_itself() -> None:
     assert desk.copiers() == [copier] and desk.budget(copier) == 1200
 
 
-@pytest.mark.promise("Nothing is copied ahead of need while the...")
+@pytest.mark.promise("accounts-6")
 def test_nobody_begins_while_others_recover() -> None:
     """After a restart, memory of those who are not back yet looks like strangers'."""
     desk = CopyDesk(recovering_until_s=200.0)
@@ -356,7 +356,7 @@ def test_nobody_begins_while_others_recover() -> None:
 
 
 @pytest.mark.promise(
-    "accounts", "With `restore_ahead` off or without turns nothing is copied ahead of need"
+    "accounts-7", "With `restore_ahead` off or without turns nothing is copied ahead of need"
 )
 @pytest.mark.parametrize(
     ("off", "on"),
@@ -385,7 +385,7 @@ def test_a_setting_ends_copies(off: dict[str, object], on: dict[str, object]) ->
 # ---- what is told, and what is left -------------------------------------------------------------
 
 
-@pytest.mark.promise("While a notebook thinks, the host gets...")
+@pytest.mark.promise("accounts-5")
 def test_a_turn_ends_what_was_told() -> None:
     """The hook takes it so: it copies again when it is told again."""
     desk, (one,) = desk_of_thinkers("a")
@@ -433,7 +433,7 @@ def test_nothing_is_left_of_a_context_that_failed() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-8",
     "Each budget says what moves ahead of need: parked memory of who is next, copies of who was "
     "chosen to copy, and nothing else",
 )

@@ -77,7 +77,8 @@ def test_absurd_figures_make_nobody_else_park_more(copied: int) -> None:
 
 
 @pytest.mark.promise(
-    "accounts", "A notebook that waits for its turn makes no copies ahead of need; another one does"
+    "accounts-9",
+    "A notebook that waits for its turn makes no copies ahead of need; another one does",
 )
 def test_who_comes_to_the_line_copies_no_more() -> None:
     desk, idle = desk_with_idle(2400, 2300)
@@ -108,7 +109,7 @@ def nothing_is_left_to_look_at(desk: CopiesDesk) -> None:
         desk.do(ev.ClockTicked())
 
 
-@pytest.mark.promise("While a notebook thinks, the host gets...")
+@pytest.mark.promise("accounts-5")
 def test_who_goes_on_after_a_stop_copies_at_once() -> None:
     """Nobody else has anything to say that would lead to a look."""
     desk, (one,) = desk_with_idle(2400)
@@ -119,7 +120,7 @@ def test_who_goes_on_after_a_stop_copies_at_once() -> None:
     assert desk.copiers() == [one]
 
 
-@pytest.mark.promise("While a notebook thinks, the host gets...")
+@pytest.mark.promise("accounts-5")
 def test_who_no_longer_waits_for_its_notebooks_next_turn_copies_at_once() -> None:
     """It was in no line that it could have left."""
     desk, (one,) = desk_with_idle(2400)
@@ -149,7 +150,7 @@ def test_nobody_is_woken_for_one_that_waits_now() -> None:
     assert desk.wake_at_s > desk.now_s + THINKS_S
 
 
-@pytest.mark.promise("A notebook that waits for its turn keeps its memory on the device as long...")
+@pytest.mark.promise("accounts-18")
 def test_who_goes_before_all_others_is_asked_last_at_once() -> None:
     """The one that was served last is served first, because an admin says so."""
     desk = MemoryDesk()
@@ -180,7 +181,7 @@ def test_words_on_their_way_make_nobody_a_victim() -> None:
     assert [desk.budget(client) for client in (*idle, last)] == [1600, 2400, 1500]
 
 
-@pytest.mark.promise("A notebook that waits for its turn keeps its memory on the device as long...")
+@pytest.mark.promise("accounts-18")
 def test_who_leaves_the_line_is_asked_at_once() -> None:
     """It is not spared any more, and another victim has come to the line."""
     desk, (leaves, comes) = MemoryDesk(), [ClientId(1), ClientId(2)]
@@ -281,7 +282,7 @@ class RandomStory:
         self.told_to_copy += sum(command.ahead is Ahead.COPIES for command in told)
 
 
-@pytest.mark.promise("What an event leads to does not depend...")
+@pytest.mark.promise("scheduler-32")
 @pytest.mark.parametrize("seed", [0, 2, 3, 5, 16, 38])
 def test_copies_are_the_same_as_if_everything_was_looked_at(
     seed: int, monkeypatch: pytest.MonkeyPatch

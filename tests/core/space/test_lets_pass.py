@@ -49,7 +49,7 @@ def recalled(desk: MemoryDesk) -> list[tuple[int, RecallReason]]:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-10",
     "A turn whose memory still comes back ends, once, for a new cell that is next and has all of "
     "its memory on the device. The memory goes on coming, and the turn has its place again",
 )
@@ -74,7 +74,7 @@ def test_a_new_cell_computes_meanwhile() -> None:
     assert desk.granted() == [third]
 
 
-@pytest.mark.promise("A turn whose memory still comes back ends, once...")
+@pytest.mark.promise("accounts-10")
 def test_another_time_it_does_so_again() -> None:
     """Once it has had a turn with all of its memory."""
     desk, first, second, _ = restoring()
@@ -91,7 +91,7 @@ def test_another_time_it_does_so_again() -> None:
         cell(desk, first, after_s=100.0)
 
 
-@pytest.mark.promise("A turn whose memory still comes back ends, once...")
+@pytest.mark.promise("accounts-10")
 @pytest.mark.parametrize(
     "why",
     ["nothing comes ahead", "its memory is away", "no new cell", "kept by hand", "copies", "done"],
@@ -117,7 +117,7 @@ def test_a_turn_goes_on(why: str) -> None:
     assert not recalled(desk)
 
 
-@pytest.mark.promise("A turn whose memory still comes back ends, once...")
+@pytest.mark.promise("accounts-10")
 def test_who_does_not_ask_at_once_has_lost_its_place() -> None:
     """Its call was cancelled, say, and another one comes later."""
     desk, first, second, third = restoring()

@@ -94,7 +94,7 @@ def seconds_to_answer(
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-11",
     "A call that the driver refuses although there was to be room is not out of memory for that: "
     "it waits until the scheduler is certain of what the device has, and then as any call that "
     "lacks memory",
@@ -122,7 +122,7 @@ def test_a_call_waits_where_the_device_was_misjudged(desk: MemoryDesk) -> None:
     assert desk.budget(client) >= COUNT
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_what_is_given_up_may_be_told_late(desk: MemoryDesk) -> None:
     """Until then what it was to have counts as there, and looks agree on what is wrong."""
     others = [desk.client("acdef"[number]) for number in range(OTHERS)]
@@ -147,7 +147,7 @@ def test_what_is_given_up_may_be_told_late(desk: MemoryDesk) -> None:
     assert desk.budget(client) < COUNT
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_contexts_that_open_where_everybody_rests(desk: MemoryDesk) -> None:
     """The last look alone shows them, and might err."""
     client = desk.client("b")
@@ -163,7 +163,7 @@ def test_contexts_that_open_where_everybody_rests(desk: MemoryDesk) -> None:
     assert desk.budget(client) < COUNT
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_less_than_half_is_free(desk: MemoryDesk) -> None:
     """Then there does not even seem to be space, and the first look would deny it."""
     client, _ = misjudged(desk, count=TOO_MUCH)
@@ -171,7 +171,7 @@ def test_less_than_half_is_free(desk: MemoryDesk) -> None:
     assert desk.budget(client) < TOO_MUCH
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_what_was_judged_rightly_is_denied(desk: MemoryDesk) -> None:
     """A known device is looked at once, and any other one soon after."""
     client = desk.with_memory("b", 1000, resting=False)
@@ -181,7 +181,7 @@ def test_what_was_judged_rightly_is_denied(desk: MemoryDesk) -> None:
         assert seconds < (0.1 if is_known else SOON_S)
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_its_process_is_told_how_long_that_may_take(desk: MemoryDesk) -> None:
     """By itself it waits for `reclaim_s` only, which may be shorter."""
     client = desk.client("b")
@@ -193,7 +193,7 @@ def test_its_process_is_told_how_long_that_may_take(desk: MemoryDesk) -> None:
     assert not desk.all(TellSpaceAwaited)
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_nobody_waits_long_for_a_certain_look(desk: MemoryDesk) -> None:
     """Where memory changes all the time there is none."""
     client, _ = misjudged(desk)
@@ -203,7 +203,7 @@ def test_nobody_waits_long_for_a_certain_look(desk: MemoryDesk) -> None:
     assert UNCERTAIN_S_MAX <= seconds < UNCERTAIN_S_MAX + 0.1
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_nobody_waits_long_for_a_driver_that_does_not_answer(desk: MemoryDesk) -> None:
     """What it said last counts then, as it did before."""
     client, _ = misjudged(desk)
@@ -257,7 +257,7 @@ def test_what_others_release_is_space_at_once(desk: MemoryDesk) -> None:
     assert desk.space_answers() == {client: True}
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_the_last_tries_are_certain(desk: MemoryDesk) -> None:
     """Others have made space each time, and contexts have taken it."""
     other = desk.with_memory("a", REPEATS_MANY * (COUNT - FREE))

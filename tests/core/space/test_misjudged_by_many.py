@@ -56,7 +56,7 @@ def hear(desk: MemoryDesk) -> dict[int, bool]:
     return answers
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_another_call_of_the_process_lacks_more(desk: MemoryDesk) -> None:
     """Its request takes the place of the one that waits for a certain look, and waits for it as
     well."""
@@ -69,7 +69,7 @@ def test_another_call_of_the_process_lacks_more(desk: MemoryDesk) -> None:
     assert desk.budget(client) < COUNT, "its calls look at its budget now"
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_what_a_sibling_gives_up_was_perhaps_never_there(desk: MemoryDesk) -> None:
     """The driver has refused a call of it too. The device has nothing more for that."""
     client, _ = misjudged(desk)
@@ -89,7 +89,7 @@ def test_what_a_sibling_gives_up_was_perhaps_never_there(desk: MemoryDesk) -> No
     assert desk.budget(client) < COUNT
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_what_others_release_is_space_once_the_device_shows_it(desk: MemoryDesk) -> None:
     """Also for a call that was told before, by a look, that there is space."""
     client, _ = misjudged(desk)
@@ -103,7 +103,7 @@ def test_what_others_release_is_space_once_the_device_shows_it(desk: MemoryDesk)
     assert desk.space_answers() == {client: True}
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_what_others_released_before_is_no_space_for_it(desk: MemoryDesk) -> None:
     """It is in the call's budget. The device was looked at last before they did so."""
     other = desk.with_memory("a", 3000)
@@ -124,7 +124,7 @@ def test_what_others_released_before_is_no_space_for_it(desk: MemoryDesk) -> Non
     assert desk.space_answers() == {client: True}
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 @pytest.mark.parametrize("count", [COUNT - FREE, TOTAL])
 def test_nobody_waits_long_beside_those_who_free_a_little(desk: MemoryDesk, count: int) -> None:
     """Each time there could be space after the next look but one."""
@@ -143,7 +143,7 @@ def test_nobody_waits_long_beside_those_who_free_a_little(desk: MemoryDesk, coun
     raise AssertionError("no answer")
 
 
-@pytest.mark.promise("A first context that has no space...")
+@pytest.mark.promise("accounts-12")
 def test_a_process_may_wait_for_contexts_on_two_devices() -> None:
     """The end of one of the waits is not that of the other."""
     desk = MemoryDesk(devices="AB", memory_wait_s=WAIT_S, reclaim_s=0.2, overdue_s=1000)
@@ -168,7 +168,7 @@ def test_a_process_may_wait_for_contexts_on_two_devices() -> None:
     assert desk.status("c").memory_wait_left_s is None and desk.obstacle("c") is None
 
 
-@pytest.mark.promise("A first context that has no space...")
+@pytest.mark.promise("accounts-12")
 def test_a_request_beyond_the_device_ends_the_one_before() -> None:
     """The hook has one request for a device, which is the latest: nobody waits for the other."""
     desk = MemoryDesk(memory_wait_s=WAIT_S, reclaim_s=0.2, overdue_s=1000)

@@ -68,7 +68,7 @@ def budgets_decide(seeds: range) -> None:
         assert not {End.NO_ROOM, End.NO_TRIES} & set(ends), f"seed {seed}: {ends}"
 
 
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_budgets_alone_refuse_calls() -> None:
     """Each call ends: with its memory, or because its budget will not have it. The driver's refusal
     ends none, whatever comes in the way at whatever moment."""
@@ -77,7 +77,7 @@ def test_budgets_alone_refuse_calls() -> None:
 
 @pytest.mark.full
 @pytest.mark.long
-@pytest.mark.promise("A call that the driver refuses although...")
+@pytest.mark.promise("accounts-11")
 def test_budgets_alone_refuse_many_calls() -> None:
     """The same many more times."""
     budgets_decide(range(SEEDS, MANY_SEEDS))

@@ -47,7 +47,7 @@ def waits(desk: MemoryDesk, count: int = TOO_MUCH) -> ClientId:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-12",
     "A first context that has no space because of memory that others cannot move, or work with, "
     "waits for `memory_wait_s`; the status says what for",
 )
@@ -69,7 +69,7 @@ def test_it_waits_for_what_others_cannot_move(
     assert desk.status("b").memory_wait_left_s is None and desk.obstacle("b") is None
 
 
-@pytest.mark.promise("A first context that has no space...")
+@pytest.mark.promise("accounts-12")
 def test_it_waits_for_who_has_the_turn(desk: MemoryDesk) -> None:
     """It does not fit beside that memory, with the turn or without it, until some is freed."""
     alice = desk.with_memory("a", 6000, resting=False)
@@ -86,7 +86,7 @@ def test_it_waits_for_who_has_the_turn(desk: MemoryDesk) -> None:
     assert found == {bob: True}
 
 
-@pytest.mark.promise("A first context that has no space...")
+@pytest.mark.promise("accounts-12")
 def test_it_waits_in_vain_once(desk: MemoryDesk) -> None:
     """The next try is answered as before, until there could be more."""
     fixed(desk)
@@ -103,7 +103,7 @@ def test_it_waits_in_vain_once(desk: MemoryDesk) -> None:
     assert answers_within(desk, 10, used=3900) == {}
 
 
-@pytest.mark.promise("A first context that has no space...")
+@pytest.mark.promise("accounts-12")
 def test_a_wait_that_is_taken_back_leaves_nothing(desk: MemoryDesk) -> None:
     """It was interrupted."""
     fixed(desk)
@@ -114,7 +114,7 @@ def test_a_wait_that_is_taken_back_leaves_nothing(desk: MemoryDesk) -> None:
     assert answers_within(desk, WAIT_S + 1) == {}
 
 
-@pytest.mark.promise("A first context that has no space...")
+@pytest.mark.promise("accounts-12")
 def test_others_are_asked_for_nothing_meanwhile(desk: MemoryDesk) -> None:
     """They would park in vain."""
     fixed(desk)
@@ -128,7 +128,7 @@ def test_others_are_asked_for_nothing_meanwhile(desk: MemoryDesk) -> None:
     assert desk.budget(dave) >= USABLE - 4000 - 500
 
 
-@pytest.mark.promise("A first context that has no space...")
+@pytest.mark.promise("accounts-12")
 def test_a_tenant_with_a_turn_gives_it_back(desk: MemoryDesk) -> None:
     """Others work meanwhile."""
     fixed(desk)
@@ -176,7 +176,7 @@ def test_nobody_waits_without_turns_or_where_waits_are_off(changes: dict[str, ob
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-13",
     "A first context is given no space without which memory of somebody could not come back",
 )
 def test_a_context_locks_nobody_out(desk: MemoryDesk) -> None:
@@ -222,7 +222,7 @@ def test_a_new_scheduler_waits_for_its_clients_first() -> None:
     assert answers_within(desk, 20, used=7900) == {}
 
 
-@pytest.mark.promise("A first context is given no space without...")
+@pytest.mark.promise("accounts-13")
 def test_a_context_does_not_lock_out_the_second_largest(desk: MemoryDesk) -> None:
     """The largest is locked out already; the next one is not, and would be."""
     carol, alice = desk.with_memory("c", 6300), desk.client("a")
@@ -251,7 +251,7 @@ def test_a_context_does_not_lock_out_the_second_largest(desk: MemoryDesk) -> Non
     assert (found.kind.value, found.tenant, found.bytes_short) == ("needed", "c", 100)
 
 
-@pytest.mark.promise("A first context that has no space...")
+@pytest.mark.promise("accounts-12")
 def test_a_scheduler_that_stood_still_has_not_waited(desk: MemoryDesk) -> None:
     """As with calls that wait: what others have said meanwhile is heard first."""
     fixed(desk)

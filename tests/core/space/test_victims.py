@@ -39,7 +39,7 @@ def budgets(desk: MemoryDesk, clients: list[ClientId]) -> list[int]:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-14",
     "Of a notebook that was used within the last minute, a third leaves at first: the least "
     "recently used first, and more only where a third of each is not enough",
 )
@@ -49,14 +49,14 @@ def test_a_third_of_each_leaves_first() -> None:
     assert budgets(desk, idle) == [1000, 1300, 3000]
 
 
-@pytest.mark.promise("Of a notebook that was used within the last minute...")
+@pytest.mark.promise("accounts-14")
 def test_more_where_a_third_of_each_is_not_enough() -> None:
     desk, idle = desk_with(1500, 1500, 3000)
     with_a_need(desk, 2500)
     assert budgets(desk, idle) == [500, 1000, 2000]
 
 
-@pytest.mark.promise("Of a notebook that was used within the last minute...")
+@pytest.mark.promise("accounts-14")
 def test_what_is_parked_already_counts() -> None:
     """The third is one of all that the notebook has, not one of what is left."""
     desk, idle = desk_with(1500, 1500, 3000)
@@ -68,7 +68,7 @@ def test_what_is_parked_already_counts() -> None:
     assert budgets(desk, idle) == [1000, 1400, 3000]
 
 
-@pytest.mark.promise("Of a notebook that was used within the last minute...")
+@pytest.mark.promise("accounts-14")
 def test_small_memory_leaves_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is back in a moment, and fewer have something to bring back."""
     monkeypatch.setattr(victims, "PART_BYTES_MIN", 1000)
@@ -78,7 +78,7 @@ def test_small_memory_leaves_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-15",
     "Of notebooks that were used within the last minute, those of whose memory the host has copies "
     "are asked first for their third; what is beyond the thirds leaves as if there were no copies",
 )
@@ -100,7 +100,7 @@ def test_who_has_copies_is_asked_first(short: int, left: list[int]) -> None:
     assert budgets(desk, idle) == left
 
 
-@pytest.mark.promise("Of notebooks that were used within the last minute, those of...")
+@pytest.mark.promise("accounts-15")
 def test_who_has_gone_away_is_asked_before_those_with_copies() -> None:
     desk, idle = desk_with(1500, 1500)
     desk.ask(idle[1], after_s=victims.AWAY_S)
@@ -111,7 +111,7 @@ def test_who_has_gone_away_is_asked_before_those_with_copies() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-16",
     "Who is asked to park is not told to stop for another one to be asked in its place, whoever "
     "has copies meanwhile and however late reports are",
 )
@@ -129,7 +129,7 @@ def test_who_was_asked_goes_on_without_copies(short: int) -> None:
     assert budgets(desk, idle) == asked
 
 
-@pytest.mark.promise("Who is asked to park is not told to stop...")
+@pytest.mark.promise("accounts-16")
 def test_who_was_asked_goes_on_when_another_one_has_gone_away() -> None:
     """It was used before: from this moment on, all of its memory would leave first."""
     desk, idle = desk_with(1500, 1500)
@@ -142,7 +142,7 @@ def test_who_was_asked_goes_on_when_another_one_has_gone_away() -> None:
     assert budgets(desk, idle) == asked
 
 
-@pytest.mark.promise("A notebook that waits for its turn keeps its memory on the device as long...")
+@pytest.mark.promise("accounts-18")
 def test_who_was_asked_and_waits_now_is_asked_no_more() -> None:
     desk, idle = desk_with(1500, 1500)
     with_a_need(desk, 300)
@@ -154,7 +154,7 @@ def test_who_was_asked_and_waits_now_is_asked_no_more() -> None:
     assert budgets(desk, idle) == [1400, 1200]
 
 
-@pytest.mark.promise("Of a notebook that was used within the last minute...")
+@pytest.mark.promise("accounts-14")
 def test_less_is_asked_where_thirds_are_enough_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A need becomes smaller before the first one has parked beyond its third."""
     monkeypatch.setattr(victims, "STEP_BYTES", 1)
@@ -165,7 +165,7 @@ def test_less_is_asked_where_thirds_are_enough_after_all(monkeypatch: pytest.Mon
     assert budgets(desk, idle) == [1000, 1100]
 
 
-@pytest.mark.promise("Of notebooks that were used within the last minute, those of...")
+@pytest.mark.promise("accounts-15")
 def test_more_is_asked_of_those_with_copies() -> None:
     """A need grows while the first one parks."""
     desk, idle = desk_with(1500, 1500, 1500)
@@ -178,7 +178,8 @@ def test_more_is_asked_of_those_with_copies() -> None:
 
 
 @pytest.mark.promise(
-    "accounts", "The memory of a notebook that nobody has used for a minute leaves whole, and first"
+    "accounts-17",
+    "The memory of a notebook that nobody has used for a minute leaves whole, and first",
 )
 @pytest.mark.parametrize("idle_s", [victims.AWAY_S - 1, victims.AWAY_S + 1])
 def test_who_has_gone_away_parks_all(idle_s: float) -> None:
@@ -191,7 +192,7 @@ def test_who_has_gone_away_parks_all(idle_s: float) -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-18",
     "A notebook that waits for its turn keeps its memory on the device as long as that of others "
     "is enough; of those that wait, the last one's leaves first",
 )
@@ -210,7 +211,7 @@ def test_who_waits_is_last() -> None:
     assert budgets(desk, clients) == [1400, 0, 0]
 
 
-@pytest.mark.promise("A notebook that waits for its turn keeps its memory on the device as long...")
+@pytest.mark.promise("accounts-18")
 def test_the_last_one_is_who_is_served_last() -> None:
     """`t0` began to wait before `t1`, and is served after it."""
     desk = MemoryDesk()
@@ -226,7 +227,7 @@ def test_the_last_one_is_who_is_served_last() -> None:
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-19",
     "For a third of what a notebook has, host memory is made ready ahead of need, and for more "
     "only where a third of each of the others is not enough",
 )

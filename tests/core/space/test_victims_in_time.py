@@ -138,7 +138,7 @@ class Device:
 SEEDS = 40
 
 
-@pytest.mark.promise("Who is asked to park is not told to stop...")
+@pytest.mark.promise("accounts-16")
 def test_who_is_asked_goes_on_to_the_end() -> None:
     """A client that was told to stop by an old number of its memory would bring some back, and be
     asked again. No more parks than is short, and some parks while another client copies."""

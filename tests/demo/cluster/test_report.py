@@ -54,7 +54,7 @@ def report(first: NodePlayed | None = None, *, restarts: int = 1, lost: int = 0)
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-4",
     "The verdict of `make demo-cluster` is right about overlaps, waits, memory, owners, the "
     "scheduler's restart and lost kernels",
 )
@@ -73,7 +73,7 @@ def test_a_good_run_has_no_complaints() -> None:
     assert summary(good)["kernels lost"] == "0 of 4"
 
 
-@pytest.mark.promise("The verdict of `make demo-cluster`...")
+@pytest.mark.promise("demo-4")
 def test_each_thing_that_does_not_hold_is_a_sentence() -> None:
     """On one node is enough."""
     good = node("n1", "alice", "bob")
@@ -122,7 +122,7 @@ def test_the_picture_of_both_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "demo", "`make demo-cluster` says what a machine lacks that cannot run it, and fails"
+    "demo-5", "`make demo-cluster` says what a machine lacks that cannot run it, and fails"
 )
 def test_a_machine_that_cannot_run_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

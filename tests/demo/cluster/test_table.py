@@ -49,7 +49,7 @@ QUIET = status(tenant("dave"))
 
 
 @pytest.mark.promise(
-    "demo",
+    "demo-6",
     "`make demo-cluster` shows a table of both nodes: device, holder, queue, memory on the device "
     "and parked, turns; it is redrawn on a terminal, and a line for each change elsewhere",
 )
@@ -68,7 +68,7 @@ def test_what_the_table_shows() -> None:
     assert second.split()[-2:] == ["MiB", "0"] and " -  " in second
 
 
-@pytest.mark.promise("`make demo-cluster` shows a table of both nodes...")
+@pytest.mark.promise("demo-6")
 def test_on_a_terminal_it_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three lines in place, none wider than the terminal; a headline leaves them standing."""
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((50, 20)))
@@ -84,7 +84,7 @@ def test_on_a_terminal_it_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert out.getvalue().count("\x1b[3A") == 1
 
 
-@pytest.mark.promise("`make demo-cluster` shows a table of both nodes...")
+@pytest.mark.promise("demo-6")
 def test_elsewhere_each_change_is_a_line() -> None:
     """Of who holds and who waits, not of each byte; silence of a scheduler is one, too."""
     out = io.StringIO()

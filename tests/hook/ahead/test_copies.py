@@ -31,7 +31,7 @@ from tests.support.waits import wait_until
 # ---- copies that are made -----------------------------------------------------------------------
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_copied_leaves_without_a_copy(copier_of: Copiers, kind: str) -> None:
     """As much is copied as the hint says, and told. A smaller budget then costs no copy as far as
@@ -51,7 +51,7 @@ def test_what_was_copied_leaves_without_a_copy(copier_of: Copiers, kind: str) ->
     assert copier.is_whole()
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 def test_what_is_parked_counts_for_the_hint(copier_of: Copiers) -> None:
     """The rest of it alone is copied, and nothing where all of it is parked."""
     copier = copier_of("plain").readies(HELD)
@@ -65,7 +65,7 @@ def test_what_is_parked_counts_for_the_hint(copier_of: Copiers) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-1",
     "A copy that was made ahead of need is never used once the program could write: the next park "
     "has the new bytes",
 )
@@ -84,7 +84,7 @@ def test_what_the_program_writes_in_its_turn_is_what_parks(
     assert group.taken()[1] == HELD, "their host memory was used again"
 
 
-@pytest.mark.promise("A copy that was made ahead of need is never used once...")
+@pytest.mark.promise("park-1")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_turn_in_the_middle_of_a_copy(copier_of: Copiers, kind: str) -> None:
     """The program waits until it has ended, and what it writes then is what parks."""
@@ -100,7 +100,7 @@ def test_a_turn_in_the_middle_of_a_copy(copier_of: Copiers, kind: str) -> None:
     assert copier.is_whole_after_a_park()
 
 
-@pytest.mark.promise("A copy that was made ahead of need is never used once...")
+@pytest.mark.promise("park-1")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_turn_that_ends_in_the_middle_of_a_copy(copier_of: Copiers, kind: str) -> None:
     """It never opened the gate. The next one does."""
@@ -121,7 +121,7 @@ def test_a_turn_that_ends_in_the_middle_of_a_copy(copier_of: Copiers, kind: str)
     assert copier.is_whole_after_a_park()
 
 
-@pytest.mark.promise("A copy that was made ahead of need is never used once...")
+@pytest.mark.promise("park-1")
 def test_turns_that_come_and_go_among_copies(copier_of: Copiers) -> None:
     """Each finds what the one before it wrote, however far the copies were."""
     copier = copier_of("plain").readies(HELD)
@@ -141,7 +141,7 @@ def test_turns_that_come_and_go_among_copies(copier_of: Copiers) -> None:
 # ---- what the scheduler says meanwhile ----------------------------------------------------------
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("parked", "ahead"), [(SEGMENT, Ahead.COPIES), (TWO, Ahead.COPIES), (TWO, Ahead.NOTHING)]
@@ -161,7 +161,7 @@ def test_a_budget_that_shrinks_in_the_middle_of_a_copy(
     assert copier.is_whole()
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 @pytest.mark.parametrize("kind", KINDS)
 def test_copies_end_when_the_bus_is_needed(copier_of: Copiers, kind: str) -> None:
     """What was made stays, what is on its way is given up, and nothing further begins."""
@@ -184,7 +184,7 @@ def test_copies_end_when_the_bus_is_needed(copier_of: Copiers, kind: str) -> Non
     assert copier.is_whole()
 
 
-@pytest.mark.promise("Without a turn, parked memory comes back as...")
+@pytest.mark.promise("park-62")
 @pytest.mark.parametrize("ahead", [Ahead.NOTHING, Ahead.COPIES])
 def test_a_budget_that_is_not_for_it_brings_nothing_back(copier_of: Copiers, ahead: Ahead) -> None:
     """However large it is."""
@@ -197,7 +197,7 @@ def test_a_budget_that_is_not_for_it_brings_nothing_back(copier_of: Copiers, ahe
     copier.reports(lambda report: report.bytes_parked == 0)
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 def test_a_connection_that_is_lost_ends_copies(
     copier_of: Copiers, scheduler: FakeScheduler
 ) -> None:

@@ -87,7 +87,7 @@ def makes_a_handle(program: MappingProgram) -> None:
     program.client.expect_memory(lambda report: report.bytes_fixed == 0)
 
 
-@pytest.mark.promise("A copy that was made ahead of need is never used once...")
+@pytest.mark.promise("park-1")
 @pytest.mark.parametrize("when", ["meanwhile", "after"])
 def test_memory_that_another_process_opens(
     program_with: Programs, group: Group, sim: SimulatedMachine, when: str
@@ -131,7 +131,7 @@ def test_memory_that_another_process_opens(
     assert owner.result() == "b'new!'"
 
 
-@pytest.mark.promise("A copy that was made ahead of need is never used once...")
+@pytest.mark.promise("park-1")
 @pytest.mark.parametrize("size", [SIZE, LARGE])
 def test_memory_that_the_program_exports(program_with: Programs, group: Group, size: int) -> None:
     """Of one part or of several, which become one first. It stays from then on, with what is
@@ -157,7 +157,7 @@ def test_memory_that_the_program_exports(program_with: Programs, group: Group, s
     assert program.result() == "b'new!'"
 
 
-@pytest.mark.promise("Memory stays on the device where the video encoder...")
+@pytest.mark.promise("park-57")
 @pytest.mark.parametrize("size", [SIZE, LARGE])
 @pytest.mark.parametrize("goes", [True, False])
 def test_memory_that_becomes_fixed_for_rdma_while_it_is_copied(
@@ -270,7 +270,7 @@ def both_with(
         process.end()
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 def test_each_device_has_copies_of_its_own(both_with: Boths, machine: SimulatedMachine) -> None:
     """One is copied, and leaves without a copy while the other one is copied."""
     both = both_with(1)
@@ -285,7 +285,7 @@ def test_each_device_has_copies_of_its_own(both_with: Boths, machine: SimulatedM
     assert both.is_whole()
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 @pytest.mark.parametrize("device", [0, 1])
 def test_memory_that_has_to_leave_waits_for_no_copies_of_another_device(
     both_with: Boths, machine: SimulatedMachine, device: int

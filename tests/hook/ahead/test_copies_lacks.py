@@ -33,7 +33,7 @@ def made_whole(copier: Copier) -> bool:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-2",
     "Copies ahead of need take host memory that is ready anyway; where the system has little they "
     "are given up, told, and none are made",
 )
@@ -56,7 +56,7 @@ def test_no_host_memory_is_made_ready_for_copies(
     assert made_whole(copier)
 
 
-@pytest.mark.promise("Copies ahead of need take host memory that is ready...")
+@pytest.mark.promise("park-2")
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_the_host_gets_short_copies_are_given_up(
     copier_of: Copiers, group: Group, kind: str
@@ -74,7 +74,7 @@ def test_where_the_host_gets_short_copies_are_given_up(
     assert made_whole(copier)
 
 
-@pytest.mark.promise("Copies ahead of need take host memory that is ready...")
+@pytest.mark.promise("park-2")
 @pytest.mark.parametrize("ahead", [Ahead.NOTHING, Ahead.COPIES])
 def test_a_small_process_tells_that_its_copies_are_gone(
     copier_of: Copiers, group: Group, ahead: Ahead
@@ -91,7 +91,7 @@ def test_a_small_process_tells_that_its_copies_are_gone(
     assert report.bytes_host_room >= SEGMENT
 
 
-@pytest.mark.promise("Copies ahead of need take host memory that is ready...")
+@pytest.mark.promise("park-2")
 def test_where_the_host_has_just_enough_copies_stay(copier_of: Copiers, group: Group) -> None:
     """Two segments are left to others."""
     copier = copier_of("plain").readies(TWO)
@@ -104,7 +104,7 @@ def test_where_the_host_has_just_enough_copies_stay(copier_of: Copiers, group: G
     assert copier.memory.park_to(HELD - TWO).bytes_parked == copier.copied_out() == TWO
 
 
-@pytest.mark.promise("Copies ahead of need take host memory that is ready...")
+@pytest.mark.promise("park-2")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_that_gets_short_in_the_middle_of_a_copy(
     copier_of: Copiers, group: Group, kind: str
@@ -122,7 +122,7 @@ def test_a_host_that_gets_short_in_the_middle_of_a_copy(
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-29",
     "A copy ahead of need that the driver refuses harms nothing: its memory stays where it is, and "
     "leaves when it has to",
 )
@@ -141,7 +141,7 @@ def test_a_copy_that_the_driver_refuses(copier_of: Copiers, kind: str, nth: int)
     assert copier.is_whole()
 
 
-@pytest.mark.promise("A copy ahead of need that the driver refuses...")
+@pytest.mark.promise("bad-memory-29")
 def test_a_device_on_which_no_copy_succeeds(copier_of: Copiers) -> None:
     """The program goes on with its turns."""
     copier = copier_of("plain", "fail cuMemcpyDtoHAsync nth=1 times=0 result=1").readies(HELD)
@@ -154,7 +154,7 @@ def test_a_device_on_which_no_copy_succeeds(copier_of: Copiers) -> None:
     assert copier.is_whole()
 
 
-@pytest.mark.promise("A copy ahead of need that the driver refuses...")
+@pytest.mark.promise("bad-memory-29")
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_that_the_driver_will_not_unmap_loses_its_copy(
     copier_of: Copiers, kind: str
@@ -170,7 +170,7 @@ def test_memory_that_the_driver_will_not_unmap_loses_its_copy(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-3",
     "Memory of which the host has a copy ahead of need can be freed, and a process can end, also "
     "in the middle of the copy",
 )
@@ -198,7 +198,7 @@ def test_memory_that_is_freed(copier_of: Copiers, group: Group, kind: str, when:
     assert all(copier.memory.is_whole(each) for each in range(TENSORS) if each != tensor)
 
 
-@pytest.mark.promise("Memory of which the host has a copy ahead of need can be...")
+@pytest.mark.promise("park-3")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("when", ["meanwhile", "after"])
 @pytest.mark.parametrize("how", ["by itself", "killed"])
@@ -220,7 +220,7 @@ def test_a_process_that_ends(copier_of: Copiers, kind: str, when: str, how: str)
     assert copier.memory.shell.errors() == ""
 
 
-@pytest.mark.promise("Memory of which the host has a copy ahead of need can be...")
+@pytest.mark.promise("park-3")
 def test_a_context_that_is_reset(copier_of: Copiers, group: Group) -> None:
     """Its memory is gone, and so are the copies."""
     copier = copier_of("plain").readies(HELD)
@@ -232,7 +232,7 @@ def test_a_context_that_is_reset(copier_of: Copiers, group: Group) -> None:
     wait_until(lambda: group.taken()[0] == 0)
 
 
-@pytest.mark.promise("Memory of which the host has a copy ahead of need can be...")
+@pytest.mark.promise("park-3")
 def test_a_fork(copier_of: Copiers) -> None:
     """The child has nothing of it."""
     copier = copier_of("plain").readies(HELD)
@@ -244,7 +244,7 @@ def test_a_fork(copier_of: Copiers) -> None:
     assert copier.is_whole()
 
 
-@pytest.mark.promise("Copies ahead of need take host memory that is ready...")
+@pytest.mark.promise("park-2")
 def test_managed_memory_is_not_copied(copier_of: Copiers, group: Group) -> None:
     """It has no host memory of ours. Other memory of the same process is."""
     copier = copier_of("managed")

@@ -40,7 +40,7 @@ def copies(memory: MemoryShell, size: int = HELD) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-4",
     "Copies that were made ahead of need keep no process from running without a scheduler: all of "
     "its memory is there",
 )
@@ -59,7 +59,7 @@ def test_a_process_with_copies_runs_without_a_scheduler(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-5",
     "Copies that were made ahead of need are given up where the host runs short or nobody needs "
     "them any more, and the scheduler hears of it",
 )
@@ -76,7 +76,7 @@ def test_copies_are_given_up(opens: Opens, group: Group, why: str) -> None:
 
 
 @pytest.mark.promise(
-    "park", "A turn begins at once where nothing but copies made ahead of need is on the host"
+    "park-6", "A turn begins at once where nothing but copies made ahead of need is on the host"
 )
 def test_a_turn_does_not_wait_for_a_mover_that_is_busy(
     opens: Opens, group: Group, files: Files
@@ -94,7 +94,7 @@ def test_a_turn_does_not_wait_for_a_mover_that_is_busy(
     assert is_whole(memory)
 
 
-@pytest.mark.promise("A full device fixes nothing for...")
+@pytest.mark.promise("park-42")
 def test_who_has_no_stream_for_copies_says_that_it_copies_none(opens: Opens, group: Group) -> None:
     """So that another one does, and that memory that has to leave waits for no further try."""
     memory = opens(faults=f"fail cuStreamCreate {MOVER} times=0 result=2")
@@ -138,7 +138,7 @@ def both(
 
 
 @pytest.mark.promise(
-    "park", "Copies ahead of need hold up no memory that has to leave, of whichever device it is"
+    "park-7", "Copies ahead of need hold up no memory that has to leave, of whichever device it is"
 )
 def test_memory_of_another_device_leaves_first(both: TwoDevices, machine: SimulatedMachine) -> None:
     """What was on its way already ends. Meanwhile another process may copy."""
@@ -162,7 +162,7 @@ def test_memory_of_another_device_leaves_first(both: TwoDevices, machine: Simula
     assert devices[:last].count(0) == 1
 
 
-@pytest.mark.promise("Copies that were made ahead of need keep no process from...")
+@pytest.mark.promise("park-4")
 def test_a_copy_on_its_way_keeps_no_process_from_running_without_a_scheduler(
     opens: Opens, group: Group, files: Files, scheduler: FakeScheduler
 ) -> None:

@@ -60,7 +60,7 @@ def pair(opens: Opens, group: Group, kind: str) -> tuple[MemoryShell, MemoryShel
     return first, second
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_of_it_changes_hands(pair: tuple[MemoryShell, MemoryShell], group: Group) -> None:
     """With room for one piece."""
@@ -73,7 +73,7 @@ def test_all_of_it_changes_hands(pair: tuple[MemoryShell, MemoryShell], group: G
 
 
 @pytest.mark.promise(
-    "bad-memory",
+    "bad-memory-30",
     "A host that runs out of memory in the middle of an exchange: each piece stays whole where it "
     "is, in either process, and the exchange goes on when there is room for one",
 )
@@ -114,7 +114,7 @@ def test_a_host_that_runs_out(
     assert is_whole(second)
 
 
-@pytest.mark.promise("A host that runs out of memory in the middle of an exchange...")
+@pytest.mark.promise("bad-memory-30")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_that_runs_out_in_the_middle_of_a_piece(
     pair: tuple[MemoryShell, MemoryShell], group: Group, files: Files

@@ -67,7 +67,7 @@ def is_whole_in_the_next_cell(memory: MemoryShell) -> bool:
     return is_whole(memory)
 
 
-@pytest.mark.promise("A cell that is interrupted in the middle of a restore ahead...")
+@pytest.mark.promise("bad-memory-7")
 @pytest.mark.parametrize("next_one", ["still", "no more"])
 @pytest.mark.parametrize("kind", [*KINDS, pytest.param("managed", marks=pytest.mark.full)])
 def test_an_interrupt(middle: Middle, kind: str, next_one: str) -> None:
@@ -88,7 +88,7 @@ def test_an_interrupt(middle: Middle, kind: str, next_one: str) -> None:
     assert is_whole_in_the_next_cell(memory)
 
 
-@pytest.mark.promise("A host that runs out of memory in the middle of a restore ahead...")
+@pytest.mark.promise("bad-memory-8")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_that_runs_out(middle: Middle, group: Group) -> None:
     """What has come needs none of it to leave again, and takes none. With the turn, all of it comes
@@ -108,7 +108,7 @@ def test_a_host_that_runs_out(middle: Middle, group: Group) -> None:
     assert group.taken()[1] == HELD
 
 
-@pytest.mark.promise("A host that runs out of memory in the middle of a restore ahead...")
+@pytest.mark.promise("bad-memory-8")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_that_runs_out_before_the_turn_comes(middle: Middle, group: Group) -> None:
     """The turn comes in the middle of it, too. It goes on with what has come."""
@@ -123,7 +123,7 @@ def test_a_host_that_runs_out_before_the_turn_comes(middle: Middle, group: Group
     assert group.taken()[1] == HELD
 
 
-@pytest.mark.promise("A host that runs out of memory in the middle of a restore ahead...")
+@pytest.mark.promise("bad-memory-8")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_that_runs_out_and_has_memory_again(middle: Middle, group: Group) -> None:
     """Meanwhile the process says that it can park no more than what it has there."""

@@ -42,7 +42,7 @@ def words(program: MappingProgram) -> str:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-8",
     "Managed memory goes with its context, wherever it is, and new memory of the next one moves",
 )
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_context_ends(program: MappingProgram, end: str, parks: bool) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-9",
     "A graph that was captured before managed memory left finds it afterwards",
 )
 def test_a_captured_graph(program: MappingProgram) -> None:
@@ -82,7 +82,7 @@ def test_a_captured_graph(program: MappingProgram) -> None:
     assert words(program) == "{51}"
 
 
-@pytest.mark.promise("What the host writes into managed memory while it is parked...")
+@pytest.mark.promise("park-16")
 def test_the_host_reads_what_the_device_wrote(program: MappingProgram) -> None:
     """Also while it is parked."""
     assert program.run(f"{fill(52)}, call('cuCtxSynchronize')") == "(0, 0)"
@@ -90,7 +90,7 @@ def test_the_host_reads_what_the_device_wrote(program: MappingProgram) -> None:
     assert words(program) == "{52}"
 
 
-@pytest.mark.promise("Managed memory may be freed wherever it is...")
+@pytest.mark.promise("park-13")
 def test_it_is_freed_only_once(program: MappingProgram) -> None:
     """The second answer is the driver's."""
     program.park()
@@ -99,7 +99,7 @@ def test_it_is_freed_only_once(program: MappingProgram) -> None:
     program.expect_nothing_allocated()
 
 
-@pytest.mark.promise("Advice on managed memory outlives its moves...")
+@pytest.mark.promise("park-18")
 def test_the_wait_of_advice_can_be_cancelled(program: MappingProgram) -> None:
     """As each wait for the turn; and nothing is advised then."""
     program.park()

@@ -30,7 +30,7 @@ def opened(opens: Opens, faults: str, **options: object) -> Managed:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-10",
     "A prefetch that the driver refuses loses nothing: on the way out the memory stays, fixed for "
     "a while, and on the way in it comes when it is used",
 )
@@ -48,7 +48,7 @@ def test_a_prefetch_to_the_host_is_refused(opens: Opens, result: int) -> None:
     assert managed.is_whole()
 
 
-@pytest.mark.promise("A prefetch that the driver refuses loses nothing...")
+@pytest.mark.promise("park-10")
 def test_no_prefetch_to_the_host_ever_succeeds(opens: Opens) -> None:
     """What stays is fixed, and the turn goes on."""
     managed = opened(opens, "fail cuMemPrefetchAsync nth=1 times=0 result=1")
@@ -59,7 +59,7 @@ def test_no_prefetch_to_the_host_ever_succeeds(opens: Opens) -> None:
     assert managed.is_whole()
 
 
-@pytest.mark.promise("A prefetch that the driver refuses loses nothing...")
+@pytest.mark.promise("park-10")
 def test_a_prefetch_to_the_device_is_refused(opens: Opens) -> None:
     """The memory counts as there, because it comes when it is used."""
     pieces = HELD // PIECE
@@ -70,7 +70,7 @@ def test_a_prefetch_to_the_device_is_refused(opens: Opens) -> None:
     assert managed.is_whole()
 
 
-@pytest.mark.promise("A copy error loses nothing, on...")
+@pytest.mark.promise("park-48")
 def test_a_prefetch_to_the_device_finds_no_memory(opens: Opens) -> None:
     """Others are asked for room, and it is tried again."""
     pieces = HELD // PIECE
@@ -84,7 +84,7 @@ def test_a_prefetch_to_the_device_finds_no_memory(opens: Opens) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-11",
     "Managed memory is brought back only into what the device has free, so that no other managed "
     "memory has to leave for it",
 )
@@ -105,7 +105,7 @@ def test_a_device_without_room_is_not_prefetched_to(opens: Opens, stranger: Take
 
 
 @pytest.mark.promise(
-    "park",
+    "park-12",
     "Managed memory goes to the host only where the system has memory for it, and takes none the "
     "second time",
 )
@@ -131,7 +131,7 @@ def test_it_stays_where_the_host_has_no_memory(opens: Opens, tmp_path: Path) -> 
 
 
 @pytest.mark.promise(
-    "park",
+    "park-13",
     "Managed memory may be freed wherever it is, also while it moves, without the turn",
 )
 @pytest.mark.parametrize("way", ["leave", "come"])
@@ -160,7 +160,7 @@ def test_it_is_freed_while_it_moves(opens: Opens, sim: SimulatedMachine, way: st
     assert managed.memory.is_whole(1)
 
 
-@pytest.mark.promise("Managed memory may be freed wherever it is...")
+@pytest.mark.promise("park-13")
 def test_it_is_freed_while_it_is_parked(holder: Managed, stranger: Takes) -> None:
     """And what the driver kept of it is free."""
     holder.park()
@@ -172,7 +172,7 @@ def test_it_is_freed_while_it_is_parked(holder: Managed, stranger: Takes) -> Non
     assert stranger(HELD)
 
 
-@pytest.mark.promise("Managed memory may be freed wherever it is...")
+@pytest.mark.promise("park-13")
 def test_a_free_that_the_driver_refuses(opens: Opens) -> None:
     """It is still there, and still moves."""
     managed = opened(opens, "fail cuMemFree nth=1 result=1")
@@ -184,7 +184,7 @@ def test_a_free_that_the_driver_refuses(opens: Opens) -> None:
     assert managed.client.expect_memory(lambda report: report.bytes_allocated == SIZE)
 
 
-@pytest.mark.promise("A process that is killed, or ends, while...")
+@pytest.mark.promise("park-53")
 def test_a_process_that_is_killed_while_it_moves(opens: Opens, stranger: Takes) -> None:
     """Nothing of it stays behind."""
     managed = opens()
@@ -197,7 +197,7 @@ def test_a_process_that_is_killed_while_it_moves(opens: Opens, stranger: Takes) 
     assert stranger(HELD + 32 * MIB)
 
 
-@pytest.mark.promise("Memory of a context with a sticky error...")
+@pytest.mark.promise("park-54")
 @pytest.mark.parametrize("parks", [False, True])
 def test_a_context_with_a_sticky_error(holder: Managed, parks: bool) -> None:
     """What is on the device is fixed. What is parked is lost with it, and keeps no gate shut."""
@@ -217,7 +217,7 @@ def test_a_context_with_a_sticky_error(holder: Managed, parks: bool) -> None:
     assert holder.run("spin d 1000") == 710
 
 
-@pytest.mark.promise("park", "A fork while managed memory is parked leaves it to the parent")
+@pytest.mark.promise("park-14", "A fork while managed memory is parked leaves it to the parent")
 def test_a_fork_while_it_is_parked(holder: Managed) -> None:
     """The child has none of it."""
     holder.park()
@@ -227,7 +227,7 @@ def test_a_fork_while_it_is_parked(holder: Managed) -> None:
     assert holder.is_whole()
 
 
-@pytest.mark.promise("A process that is killed, or ends, while...")
+@pytest.mark.promise("park-53")
 def test_a_process_that_ends_while_it_is_parked(
     holder: Managed, start: Callable[..., GpuProcess]
 ) -> None:

@@ -30,7 +30,7 @@ ONE, BOTH, OWN_STREAM = 1, 2, 4
 
 
 @pytest.mark.promise(
-    "park",
+    "park-15",
     "Managed memory is prefetched to the host at a park and back at a restore, every byte the "
     "same, and others can allocate what it has left",
 )
@@ -47,7 +47,7 @@ def test_managed_memory_leaves_and_comes_back(holder: Managed, stranger: Takes) 
     assert holder.noted(0, PREFETCHED) == 0
 
 
-@pytest.mark.promise("Managed memory is prefetched to the host at a park...")
+@pytest.mark.promise("park-15")
 def test_it_comes_back_into_its_own_place(holder: Managed) -> None:
     """Where nobody has taken that meanwhile, a device that counts as full is full of it alone."""
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_it_comes_back_into_its_own_place(holder: Managed) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-16",
     "What the host writes into managed memory while it is parked, the next launch sees",
 )
 def test_the_host_writes_while_it_is_parked(holder: Managed) -> None:
@@ -69,7 +69,7 @@ def test_the_host_writes_while_it_is_parked(holder: Managed) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-17",
     "Managed memory is told as a kind that moves, and what stays of it as one that does not",
 )
 def test_its_kind_is_told(holder: Managed) -> None:
@@ -87,7 +87,7 @@ def test_its_kind_is_told(holder: Managed) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-18",
     "Advice on managed memory outlives its moves; what is mostly read stays on the device, piece "
     "by piece",
 )
@@ -105,7 +105,7 @@ def test_advice_outlives_a_move(holder: Managed) -> None:
     assert holder.is_whole()
 
 
-@pytest.mark.promise("Advice on managed memory outlives its moves...")
+@pytest.mark.promise("park-18")
 def test_what_is_mostly_read_stays(holder: Managed) -> None:
     """The device keeps its copy when the host is given one. The half of a tensor that was named
     stays from then on, also when the advice is taken back."""
@@ -125,7 +125,7 @@ def test_what_is_mostly_read_stays(holder: Managed) -> None:
     assert holder.kinds().bytes_managed == 0
 
 
-@pytest.mark.promise("Advice on managed memory outlives its moves...")
+@pytest.mark.promise("park-18")
 def test_advice_on_parked_memory_waits_for_the_turn(holder: Managed) -> None:
     """What is to stay on the device has to be there. Other advice waits for nothing."""
     holder.park()
@@ -138,7 +138,7 @@ def test_advice_on_parked_memory_waits_for_the_turn(holder: Managed) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-19",
     "Managed memory that the program wants on the host, by its last prefetch or its advice, is not "
     "brought back to the device",
 )
@@ -160,7 +160,7 @@ def test_what_the_program_wants_on_the_host_is_not_brought_back(holder: Managed,
         assert holder.noted(0, PREFETCHED) == 0
 
 
-@pytest.mark.promise("Managed memory is prefetched to the host at a park...")
+@pytest.mark.promise("park-15")
 @pytest.mark.parametrize("flags", [ONE, BOTH, OWN_STREAM])
 def test_memory_that_is_attached_to_a_stream(holder: Managed, flags: int) -> None:
     """Or to the host, or to nobody alone."""
@@ -173,7 +173,7 @@ def test_memory_that_is_attached_to_a_stream(holder: Managed, flags: int) -> Non
     assert holder.run(f"attach 0 1 {ONE}") == 0
 
 
-@pytest.mark.promise("Managed memory is prefetched to the host at a park...")
+@pytest.mark.promise("park-15")
 def test_it_comes_ahead_of_its_turn_and_leaves_again(holder: Managed) -> None:
     """As far as the budget reaches, a piece at a time."""
     holder.park()
@@ -185,7 +185,7 @@ def test_it_comes_ahead_of_its_turn_and_leaves_again(holder: Managed) -> None:
     assert holder.is_whole()
 
 
-@pytest.mark.promise("Managed memory is prefetched to the host at a park...")
+@pytest.mark.promise("park-15")
 def test_no_more_leaves_than_has_to(holder: Managed) -> None:
     """Piece by piece."""
     report = holder.park(HELD - 10 * MIB)
@@ -193,7 +193,7 @@ def test_no_more_leaves_than_has_to(holder: Managed) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-20",
     "Without concurrent access, a prefetch or the turn's memory mode, managed memory is fixed",
 )
 @pytest.mark.parametrize(

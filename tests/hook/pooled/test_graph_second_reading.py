@@ -41,7 +41,7 @@ def program(program: Session) -> Session:
     return program
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_allocations_at_the_same_addresses_are_claimed_once(
     program: Session, tmp_path: Path
 ) -> None:
@@ -53,7 +53,7 @@ def test_allocations_at_the_same_addresses_are_claimed_once(
     assert claims[-1] == 32
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_other_graphs_ask_for_nothing(program: Session, sim: SimulatedMachine) -> None:
     """Although one has allocated, and is there: their launches look at no figures of the driver."""
     lines = ["import os", "from pathlib import Path", "a = alloc(4096)"]
@@ -67,7 +67,7 @@ def test_other_graphs_ask_for_nothing(program: Session, sim: SimulatedMachine) -
     assert sim.happened() == []
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_a_graph_with_others_in_it_is_looked_after(program: Session, sim: SimulatedMachine) -> None:
     """Newer drivers let those allocate, so what is reserved is asked for when it was launched."""
     lines = [
@@ -83,7 +83,7 @@ def test_a_graph_with_others_in_it_is_looked_after(program: Session, sim: Simula
     assert sim.happened() == ["stall cuDeviceGetGraphMemAttribute"]
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_a_late_answer_does_not_replace_a_newer_one(program: Session, tmp_path: Path) -> None:
     """One thread asked before the launch of another one, and hears of it after that."""
     late = {"LD_LIBRARY_PATH": driver_with(tmp_path / "late", LATE_ANSWER)}
@@ -97,7 +97,7 @@ def test_a_late_answer_does_not_replace_a_newer_one(program: Session, tmp_path: 
     assert program.memory()[-1] == (64, 64)
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_a_handle_that_comes_again_is_another_graph(program: Session) -> None:
     """What is told of a graph that is destroyed is told no more: of many, each is known."""
     lines = ["many = [executable(2 * MIB) for _ in range(40)]", "large = executable(64 * MIB)"]
@@ -108,7 +108,7 @@ def test_a_handle_that_comes_again_is_another_graph(program: Session) -> None:
     assert (64, 64) in program.memory() and program.memory()[-1] == (32, 32)
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_a_captured_launch_counts_what_is_reserved(program: Session) -> None:
     """The driver refuses it, and nothing is left of its claim."""
     lines = ["graph, t = executable(64 * MIB), stream_create()"]

@@ -16,7 +16,7 @@ INVALID_VALUE = 1
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-1",
     "Memory of pools moves, at the addresses that it had, and not a byte changes",
 )
 def test_it_comes_back_as_it_was(program: Session) -> None:
@@ -32,7 +32,7 @@ def test_it_comes_back_as_it_was(program: Session) -> None:
     assert program.run(*lines) == [str([0] * 7), *["True 0 True 0", "True"] * 3]
 
 
-@pytest.mark.promise("Memory of pools moves, at the addresses...")
+@pytest.mark.promise("backing-1")
 def test_none_of_it_is_fixed(program: Session) -> None:
     """It counts by the segments of 32 MiB that its pools have of the device, all of it movable."""
     lines = ["a, b = take(4 * MIB), take(100 * MIB)", "other = take(100, 0, pool_create())"]
@@ -44,7 +44,7 @@ def test_none_of_it_is_fixed(program: Session) -> None:
     assert {fixed for _, fixed in counted} == {0}
 
 
-@pytest.mark.promise("Memory of pools moves, at the addresses...")
+@pytest.mark.promise("backing-1")
 @pytest.mark.parametrize(("usage", "moves"), [(2, True), (4, False)])
 def test_memory_for_a_use_that_is_known(usage: int, moves: bool, program: Session) -> None:
     """Of pools whose memory is made for a use of its own, those for decompression by the hardware
@@ -54,7 +54,7 @@ def test_memory_for_a_use_that_is_known(usage: int, moves: bool, program: Sessio
     assert program.run(*lines) == ["0", f"{moves} {moves} {b'kept'}"]
 
 
-@pytest.mark.promise("Memory of pools moves, at the addresses...")
+@pytest.mark.promise("backing-1")
 def test_work_reads_what_came_back(program: Session) -> None:
     """Work in streams writes to it before a move and reads it after that."""
     lines = ["s = stream_create()", "a, b = take(40 * MIB, s), take(8, s)"]
@@ -66,7 +66,7 @@ def test_work_reads_what_came_back(program: Session) -> None:
     assert program.run(*lines) == ["0 0", "(0, 0) True True", "True True"]
 
 
-@pytest.mark.promise("Memory of pools moves, at the addresses...")
+@pytest.mark.promise("backing-1")
 def test_many_small_allocations_share_a_segment(program: Session) -> None:
     """Two thousand of 4 KiB lie apart in 32 MiB, whatever left and came back between them, and
     nothing is kept of them."""
@@ -77,7 +77,7 @@ def test_many_small_allocations_share_a_segment(program: Session) -> None:
     assert program.run(*lines) == ["True True", "(16, 0) True {0}", "{0} 0 (0, 0)"]
 
 
-@pytest.mark.promise("Memory of pools moves, at the addresses...")
+@pytest.mark.promise("backing-1")
 def test_threads_allocate_and_free_at_once(program: Session) -> None:
     """Eight threads in streams of their own never see each other's bytes."""
     lines = ["bad = []", "def work(number):"]
@@ -98,7 +98,7 @@ def test_threads_allocate_and_free_at_once(program: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-2",
     "Freed stream-ordered memory is reused in its stream at once, and in others only when the "
     "free is known to be over",
 )
@@ -111,7 +111,7 @@ def test_a_stream_has_again_what_it_freed(program: Session) -> None:
     assert same_without_the_hook(program, *lines) == ["0 True", "0 False", "0 True"]
 
 
-@pytest.mark.promise("Freed stream-ordered memory is reused in...")
+@pytest.mark.promise("backing-2")
 @pytest.mark.parametrize(
     "known",
     [
@@ -130,7 +130,7 @@ def test_others_have_memory_when_its_free_is_known_to_be_over(program: Session, 
     assert same_without_the_hook(program, *lines) == ["0", "0 False True", "64"]
 
 
-@pytest.mark.promise("Freed stream-ordered memory is reused in...")
+@pytest.mark.promise("backing-2")
 @pytest.mark.parametrize("asks", ["cuStreamQuery', c_void_p(s)", "cuEventQuery', c_void_p(event)"])
 def test_a_question_whose_answer_is_yes_is_as_good_as_a_wait(program: Session, asks: str) -> None:
     """About the stream, or about an event behind the free."""
@@ -141,7 +141,7 @@ def test_a_question_whose_answer_is_yes_is_as_good_as_a_wait(program: Session, a
     assert same_without_the_hook(program, *lines) == ["0", "True"]
 
 
-@pytest.mark.promise("Freed stream-ordered memory is reused in...")
+@pytest.mark.promise("backing-2")
 def test_an_event_before_the_free_tells_nothing_of_it(program: Session) -> None:
     """Its stream has work between the two that is under way."""
     lines = ["s, other = stream_create(), stream_create()", "keep(default_pool())"]
@@ -151,7 +151,7 @@ def test_an_event_before_the_free_tells_nothing_of_it(program: Session) -> None:
     assert same_without_the_hook(program, *lines) == ["0", "0 False", "0"]
 
 
-@pytest.mark.promise("Freed stream-ordered memory is reused in...")
+@pytest.mark.promise("backing-2")
 def test_work_in_two_streams_never_shares_memory(program: Session, sim: SimulatedMachine) -> None:
     """What a stream has freed behind work that is under way, work of another stream does not
     write to."""
@@ -171,7 +171,7 @@ def test_work_in_two_streams_never_shares_memory(program: Session, sim: Simulate
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-3",
     "A pool keeps what is freed up to its threshold at a synchronise, gives the rest back to the "
     "device, and tells its figures as the driver's pools do",
 )
@@ -190,7 +190,7 @@ def test_what_is_above_the_threshold_goes_back_at_a_wait(program: Session, waits
     assert answers[1::2] == ["0 0", "0 64", "0 96"]
 
 
-@pytest.mark.promise("A pool keeps what is freed...")
+@pytest.mark.promise("backing-3")
 def test_a_segment_in_use_stays(program: Session) -> None:
     """As long as any of its allocations lives, parked or not; the one beside it goes."""
     lines = ["pool = default_pool()", "a, b, c = (take(16 * MIB) for _ in range(3))"]
@@ -204,7 +204,7 @@ def test_a_segment_in_use_stays(program: Session) -> None:
     ]
 
 
-@pytest.mark.promise("A pool keeps what is freed...")
+@pytest.mark.promise("backing-3")
 def test_what_is_kept_is_given_back_on_request(program: Session) -> None:
     """Down to so many bytes, parked or not."""
     lines = ["pool = default_pool()", "keep(pool)"]
@@ -216,7 +216,7 @@ def test_what_is_kept_is_given_back_on_request(program: Session) -> None:
     assert program.run(*lines) == ["{0} 0 128", "0 64 32", "0 0 0"] * 2
 
 
-@pytest.mark.promise("A pool keeps what is freed...")
+@pytest.mark.promise("backing-3")
 def test_kept_memory_is_good_after_it_was_away(program: Session) -> None:
     """It is allocated again where it was, and nothing more is claimed for it."""
     lines = ["keep(default_pool())", "a = take(40 * MIB)", "print(give(a), wait(), park() > 0)"]
@@ -226,7 +226,7 @@ def test_kept_memory_is_good_after_it_was_away(program: Session) -> None:
     assert program.memory() == [(64, 0)]
 
 
-@pytest.mark.promise("A pool keeps what is freed...")
+@pytest.mark.promise("backing-3")
 def test_figures_are_true(program: Session) -> None:
     """Reserved and used memory, now and at most, whatever was allocated, freed, waited for and
     trimmed; the highest are set back to what there is now."""
@@ -242,7 +242,7 @@ def test_figures_are_true(program: Session) -> None:
     assert same_without_the_hook(program, *lines)[0] == "[0, 0, 0, 0] [0, 0, 0, 0]"
 
 
-@pytest.mark.promise("A pool keeps what is freed...")
+@pytest.mark.promise("backing-3")
 def test_figures_do_not_tell_where_memory_is(program: Session) -> None:
     """A move changes none of them."""
     lines = ["pool = default_pool()", "keep(pool)", "a, b = take(40 * MIB), take(5)"]
@@ -251,7 +251,7 @@ def test_figures_do_not_tell_where_memory_is(program: Session) -> None:
     assert program.run(*lines) == ["0 0", "True True True True"]
 
 
-@pytest.mark.promise("A pool keeps what is freed...")
+@pytest.mark.promise("backing-3")
 def test_rules_and_threshold_are_told_as_they_were_set(program: Session) -> None:
     """Those of a new pool, those that were set, and the driver's errors."""
     lines = ["pool = pool_create()", "rules = range(1, 5)"]
@@ -267,7 +267,7 @@ def test_rules_and_threshold_are_told_as_they_were_set(program: Session) -> None
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-4",
     "Each device has its default pool, and access of other devices to a pool holds for memory of "
     "before and after, and after moves",
 )
@@ -291,7 +291,7 @@ def test_each_device_has_its_pool(program: Session) -> None:
     ]
 
 
-@pytest.mark.promise("Each device has its default pool...")
+@pytest.mark.promise("backing-4")
 def test_a_pool_that_is_gone_is_no_device_s(program: Session) -> None:
     """The device has its default pool again."""
     lines = ["own = pool_create()", "print(call('cuDeviceSetMemPool', 0, c_void_p(own)))"]
@@ -300,7 +300,7 @@ def test_a_pool_that_is_gone_is_no_device_s(program: Session) -> None:
     assert same_without_the_hook(program, *lines) == ["0", "0 True", f"True {INVALID_VALUE}"]
 
 
-@pytest.mark.promise("Each device has its default pool...")
+@pytest.mark.promise("backing-4")
 def test_other_devices_have_the_access_of_the_pool(program: Session) -> None:
     """To memory that there was and that there will be, also when it has moved."""
     lines = ["opened(1); opened(0)", "pool, s = default_pool(), stream_create()"]
@@ -315,7 +315,7 @@ def test_other_devices_have_the_access_of_the_pool(program: Session) -> None:
     assert program.run(*lines) == ["0 3 [True]", "[True] True True [True, True]", "[True]"]
 
 
-@pytest.mark.promise("Each device has its default pool...")
+@pytest.mark.promise("backing-4")
 def test_access_that_is_given_while_memory_is_away(program: Session) -> None:
     """It holds when the memory is back; what is taken away is gone then."""
     lines = ["opened(1); opened(0)", "pool, other = default_pool(), pool_create()"]
@@ -329,7 +329,7 @@ def test_access_that_is_given_while_memory_is_away(program: Session) -> None:
     assert program.run(*lines) == ["0 0 0", "True 0 0 True", "3 0", f"0 b'yes' {INVALID_VALUE}"]
 
 
-@pytest.mark.promise("Each device has its default pool...")
+@pytest.mark.promise("backing-4")
 def test_access_that_the_driver_refuses(program: Session) -> None:
     """In its words: no access of the pool's own device, read-only access, no such device."""
     lines = ["pool = pool_create()", "a = take(4 * MIB, 0, pool)"]
@@ -343,7 +343,7 @@ def test_access_that_the_driver_refuses(program: Session) -> None:
 # ---- questions ----
 
 
-@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
+@pytest.mark.promise("backing-23")
 def test_queries_answer_as_without_the_hook(program: Session) -> None:
     """The range is the allocation, the mapping its segment, the pool its pool; there is neither a
     context nor older IPC."""
@@ -361,7 +361,7 @@ def test_queries_answer_as_without_the_hook(program: Session) -> None:
     assert same_without_the_hook(program, *lines)[-1] == "0 0 32"
 
 
-@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
+@pytest.mark.promise("backing-23")
 def test_queries_do_not_tell_where_memory_is(program: Session) -> None:
     """Parked or not, an address has the same attributes and the same range."""
     lines = ["a, b = take(3 * MIB + 100), take(100 * MIB)", "places = a, a + 7, b, b + 99 * MIB"]
@@ -372,7 +372,7 @@ def test_queries_do_not_tell_where_memory_is(program: Session) -> None:
     assert program.run(*lines) == ["True True", "True True True"]
 
 
-@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
+@pytest.mark.promise("backing-23")
 def test_every_allocation_has_a_number_of_its_own(program: Session) -> None:
     """Also where an address is used again at once."""
     lines = ["ids = []", "for size in (700, 700, 3 * MIB, 40 * MIB):", "    for _ in range(5):"]
@@ -382,7 +382,7 @@ def test_every_allocation_has_a_number_of_its_own(program: Session) -> None:
     assert program.run(*lines) == ["22 22 True"]
 
 
-@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
+@pytest.mark.promise("backing-23")
 def test_calls_for_other_memory_refuse_it(program: Session) -> None:
     """It cannot be unmapped, released or given to others by an older handle, and stays as it is."""
     lines = ["a = take(4 * MIB)", "print(share(a), retain(a), unmap(attribute(19, a), SEGMENT))"]
@@ -395,7 +395,7 @@ def test_calls_for_other_memory_refuse_it(program: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-5",
     "Pools that are made to be exported stay with the driver, and so does what is allocated while "
     "its stream is captured",
 )
@@ -421,7 +421,7 @@ def test_pools_for_other_processes_are_the_driver_s(program: Session) -> None:
     assert (32, 32) in program.memory()
 
 
-@pytest.mark.promise("Pools that are made to be...")
+@pytest.mark.promise("backing-5")
 def test_pools_of_other_kinds_are_the_driver_s_to_make(program: Session) -> None:
     """Of the host, managed, of no device, of none at all. (The simulated GPU has no such pools.)"""
     lines = ["kinds = [dict(location_type=n) for n in (0, 2, 3)] + [dict(type=n) for n in (0, 2)]"]
@@ -430,7 +430,7 @@ def test_pools_of_other_kinds_are_the_driver_s_to_make(program: Session) -> None
     same_without_the_hook(program, *lines)
 
 
-@pytest.mark.promise("Pools that are made to be...")
+@pytest.mark.promise("backing-5")
 def test_a_graph_has_memory_of_its_own(program: Session) -> None:
     """What is allocated and freed while the stream is captured comes with each launch, also when
     all else was away in between."""
@@ -450,7 +450,7 @@ def test_a_graph_has_memory_of_its_own(program: Session) -> None:
     assert program.run(*lines) == ["0", "0", "0 0", "0 True", "0 [0, 0, 0, 0]", *["0 0", "{7}"] * 2]
 
 
-@pytest.mark.promise("Pools that are made to be...")
+@pytest.mark.promise("backing-5")
 def test_memory_of_a_pool_beside_a_capture(program: Session) -> None:
     """A capture does not take memory of before for a free, and another stream has memory that
     moves."""
@@ -464,7 +464,7 @@ def test_memory_of_a_pool_beside_a_capture(program: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-6",
     "Memory of pools that is given to others for good is fixed: by tokens for other "
     "devices and by descriptors of address ranges",
 )

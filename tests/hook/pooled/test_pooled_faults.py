@@ -18,7 +18,7 @@ ROOM_MADE = "2"
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-7",
     "Frees of stream-ordered memory that are wrong are refused, and those that are early take "
     "nothing from under the work before them",
 )
@@ -32,7 +32,7 @@ def test_wrong_frees_are_refused(program: Session) -> None:
     assert same_without_the_hook(program, *lines)[2] == "1 1 [0, 0]"
 
 
-@pytest.mark.promise("Frees of stream-ordered memory that are...")
+@pytest.mark.promise("backing-7")
 def test_plain_frees_of_it(program: Session) -> None:
     """cuMemFree frees it when the work of the context is over, once, and not inside."""
     lines = ["s = stream_create()", "a, b = take(4 * MIB, s), take(4 * MIB, s)"]
@@ -50,7 +50,7 @@ def test_plain_frees_of_it(program: Session) -> None:
     assert same_without_the_hook(program, *lines)[:2] == ["1 600", "0 0 1 1"]
 
 
-@pytest.mark.promise("Frees of stream-ordered memory that are...")
+@pytest.mark.promise("backing-7")
 def test_freed_memory_is_gone_for_questions_at_once(program: Session) -> None:
     """Its stream has not come to the free yet."""
     lines = ["s = stream_create()", "a, b, flag = take(40 * MIB, s), take(4, s), held(s)"]
@@ -61,7 +61,7 @@ def test_freed_memory_is_gone_for_questions_at_once(program: Session) -> None:
     same_without_the_hook(program, *lines)
 
 
-@pytest.mark.promise("Frees of stream-ordered memory that are...")
+@pytest.mark.promise("backing-7")
 @pytest.mark.parametrize("waits", ["wait(other)", "wait()", "trim(default_pool())"])
 def test_memory_is_not_taken_from_under_work_before_its_free(
     program: Session,
@@ -77,7 +77,7 @@ def test_memory_is_not_taken_from_under_work_before_its_free(
     assert faults(sim) == []
 
 
-@pytest.mark.promise("Frees of stream-ordered memory that are...")
+@pytest.mark.promise("backing-7")
 def test_a_free_in_another_stream_that_waits(program: Session, sim: SimulatedMachine) -> None:
     """It is the memory's end when the work before the event is over, and not when the first
     stream is waited for."""
@@ -91,7 +91,7 @@ def test_a_free_in_another_stream_that_waits(program: Session, sim: SimulatedMac
     assert faults(sim) == []
 
 
-@pytest.mark.promise("Frees of stream-ordered memory that are...")
+@pytest.mark.promise("backing-7")
 def test_a_free_in_another_stream_before_the_work_has_ended(program: Session) -> None:
     """The other stream has the memory again, and the one that used it has other memory; nothing
     of a third allocation changes."""
@@ -104,7 +104,7 @@ def test_a_free_in_another_stream_before_the_work_has_ended(program: Session) ->
     assert program.run(*lines) == ["0", "True False 0", "0 0 True True", "True"]
 
 
-@pytest.mark.promise("A free while parked gives host...")
+@pytest.mark.promise("backing-29")
 @pytest.mark.parametrize("frees", ["give(a)", "free(a)"])
 def test_frees_of_what_is_parked(program: Session, frees: str) -> None:
     """Nothing comes back to the device for it, and host memory is given back."""
@@ -123,7 +123,7 @@ def test_frees_of_what_is_parked(program: Session, frees: str) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-8",
     "Memory of pools outlives its pool, its stream and its context as it does without the "
     "hook, and what was freed is given back all the same",
 )
@@ -141,7 +141,7 @@ def test_a_pool_that_is_destroyed_with_live_memory(program: Session) -> None:
     assert program.run(*parked)[-1] == "True 0 True b'whole'"
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_a_pool_that_is_destroyed_while_parked(program: Session) -> None:
     """With what it kept, and with memory that is freed before it comes back."""
     lines = ["pool = pool_create()", "keep(pool)"]
@@ -151,7 +151,7 @@ def test_a_pool_that_is_destroyed_while_parked(program: Session) -> None:
     assert program.run(*lines) == ["0 0 True (0, 64) 0 (0, 16)", "0 0 (0, 0) 0 (0, 0)"]
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_a_stream_that_is_destroyed_with_pending_frees(
     program: Session,
     sim: SimulatedMachine,
@@ -166,7 +166,7 @@ def test_a_stream_that_is_destroyed_with_pending_frees(
     assert faults(sim) == []
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_memory_of_a_stream_that_is_gone_is_freed_in_others(program: Session) -> None:
     lines = ["s, a = stream_create(), 0", "a = take(40 * MIB, s)", "assert not write(a, b'whole')"]
     lines += ["print(call('cuStreamDestroy_v2', c_void_p(s)), read(a, 5))"]
@@ -174,7 +174,7 @@ def test_memory_of_a_stream_that_is_gone_is_freed_in_others(program: Session) ->
     assert same_without_the_hook(program, *lines) == ["0 b'whole'", "0 0 [0, 0]"]
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 @pytest.mark.parametrize("where", ["", "park()"])
 @pytest.mark.parametrize("end", ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"])
 def test_a_context_that_ends(program: Session, where: str, end: str) -> None:
@@ -189,7 +189,7 @@ def test_a_context_that_ends(program: Session, where: str, end: str) -> None:
     assert program.run(*lines, "print(sums())")[-1] == "(16, 0)"
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_the_bytes_outlive_their_context(program: Session) -> None:
     """Of memory that was on the device when its context ended; also where it moves later."""
     lines = ["a = take(40 * MIB)", "data = numbers(40 * MIB)", "assert not write(a, data)"]
@@ -199,7 +199,7 @@ def test_the_bytes_outlive_their_context(program: Session) -> None:
     assert same_without_the_hook(program, *lines) == ["0", "True", "True"]
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_a_second_context_that_ends(program: Session) -> None:
     """Its streams end with it, what was freed in them is free, and no pool loses memory."""
     lines = ["second = c_void_p(0)", "assert call('cuCtxCreate_v2', byref(second), 0, 0) == 0"]
@@ -210,7 +210,7 @@ def test_a_second_context_that_ends(program: Session) -> None:
     assert same_without_the_hook(program, *lines) == ["0 0", "0 b'here'", "0 0 0 [0, 0]"]
 
 
-@pytest.mark.promise("A forked child has none of...")
+@pytest.mark.promise("backing-36")
 def test_a_forked_child_has_none_of_it(program: Session) -> None:
     """Nor pools; the parent's memory stays as it was, parked or not."""
     lines = ["import os", "a = take(40 * MIB)", "assert not write(a, b'own')"]
@@ -236,7 +236,7 @@ def test_a_process_that_ends(program: Session, where: str) -> None:
 # ---- no room ----
 
 
-@pytest.mark.promise("0 bytes, more than the cap...")
+@pytest.mark.promise("backing-24")
 def test_sizes_that_cannot_be(program: Session) -> None:
     """The driver's answers; a pool with a size of its own has no more, and nothing is left."""
     lines = ["small = pool_create(max_size=40 * MIB)"]
@@ -249,7 +249,7 @@ def test_sizes_that_cannot_be(program: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-9",
     "What pools keep is given up before memory is refused, whoever asks for it",
 )
 @pytest.mark.parametrize("asks", ["take(64 * MIB)", "take(64 * MIB, 0, pool_create())"])
@@ -263,7 +263,7 @@ def test_a_cap_is_of_what_is_needed(program: Session, asks: str) -> None:
     assert max(allocated for allocated, _ in program.memory()) == 64
 
 
-@pytest.mark.promise("What pools keep is given up...")
+@pytest.mark.promise("backing-9")
 def test_kept_memory_is_used_before_more_is_asked_for(program: Session) -> None:
     """Where the cap is reached; its own pool gives it up for a larger allocation."""
     lines = ["pool = default_pool()", "keep(pool)", "a = take(64 * MIB)"]
@@ -273,7 +273,7 @@ def test_kept_memory_is_used_before_more_is_asked_for(program: Session) -> None:
     assert answers == ["0 0 True 64", "0 0 True 96"]
 
 
-@pytest.mark.promise("What pools keep is given up...")
+@pytest.mark.promise("backing-9")
 def test_a_full_device_has_what_a_pool_keeps(program: Session) -> None:
     """For a larger allocation of the same pool; a refusal takes nothing of it, nor of what is in
     use."""
@@ -288,7 +288,7 @@ def test_a_full_device_has_what_a_pool_keeps(program: Session) -> None:
     ]
 
 
-@pytest.mark.promise("No budget is out of memory...")
+@pytest.mark.promise("backing-25")
 @pytest.mark.parametrize(
     ("answer", "result"), [("refused", OUT_OF_MEMORY), ("cancelled", CANCELLED)]
 )
@@ -300,7 +300,7 @@ def test_a_claim_that_is_refused_or_cancelled(program: Session, answer: str, res
     assert set(program.memory()) == {(0, 0)}
 
 
-@pytest.mark.promise("Out-of-memory although the budget has room...")
+@pytest.mark.promise("backing-27")
 def test_out_of_memory_is_tried_again_when_others_made_room(program: Session) -> None:
     """It fails where they made none."""
     failing = {"GPUSHARE_SIM_FAULTS": "fail cuMemCreate nth=2 result=2"}
@@ -311,7 +311,7 @@ def test_out_of_memory_is_tried_again_when_others_made_room(program: Session) ->
     assert program.run(*lines, **failing) == [f"-{OUT_OF_MEMORY}"]
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 @pytest.mark.parametrize(
     ("call", "nth"),
     [
@@ -339,7 +339,7 @@ def test_a_driver_that_fails_in_the_middle(program: Session, call: str, nth: int
     ]
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
 def test_a_pool_that_fails_to_grow(program: Session, call: str) -> None:
     """It has what it had before, whole, and can grow later."""
@@ -352,7 +352,7 @@ def test_a_pool_that_fails_to_grow(program: Session, call: str) -> None:
     assert answers == [f"-{UNKNOWN} True True (16, 0)", "1 1 b'whole' True 0 0"]
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 def test_without_addresses_memory_is_the_driver_s(program: Session) -> None:
     """It is fixed; the pool tells the truth of it, and has its own again later."""
     lines = ["pool = default_pool()", "keep(pool)", "a = take(200 * MIB)"]
@@ -371,7 +371,7 @@ def test_without_addresses_memory_is_the_driver_s(program: Session) -> None:
     assert (224, 224) in program.memory() and program.memory()[-1] == (0, 0)
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 def test_memory_that_the_driver_would_not_take_back(program: Session) -> None:
     """The pool goes on: what it hands out later is whole."""
     lines = ["pool = default_pool()", "a = take(40 * MIB)", "print(give(a), wait(), keep(pool))"]
@@ -382,7 +382,7 @@ def test_memory_that_the_driver_would_not_take_back(program: Session) -> None:
     assert answers == ["0 0 0", "True 0", "True True True 0 0"]
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 def test_a_driver_that_makes_no_pool(program: Session) -> None:
     """Its error is told."""
     lines = ["print(pool_create() < 0, pool_create() > 0, take(4) > 0)"]
@@ -390,7 +390,7 @@ def test_a_driver_that_makes_no_pool(program: Session) -> None:
     assert program.run(*lines, **failing) == program.run(*lines, FAKE_SWAP="0", **failing)
 
 
-@pytest.mark.promise("`cuMemFree` keeps its implicit wait; double...")
+@pytest.mark.promise("backing-28")
 def test_threads_without_a_context(program: Session) -> None:
     """The driver's answers: a stream has its context, the default one has none."""
     lines = ["a, s, answers = take(4 * MIB), stream_create(), []", "def other():"]

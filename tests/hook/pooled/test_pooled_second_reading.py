@@ -40,7 +40,7 @@ def of_pool(size: str, *streams: str) -> list[str]:
 # ---- whom a stream waits for ----
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 @pytest.mark.parametrize("frees", ["give(x, s); give(y, third)", "give(y, third); give(x, s)"])
 def test_a_stream_waits_for_nobody_in_vain(program: Session, frees: str) -> None:
     """What it lacks was freed by one of two streams. The other one's work is for ever."""
@@ -52,7 +52,7 @@ def test_a_stream_waits_for_nobody_in_vain(program: Session, frees: str) -> None
     assert same_without_the_hook(program, *lines) == ["True True", "True True"]
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_a_stream_waits_for_no_later_work(program: Session) -> None:
     """Of the stream that freed what it lacks, which has freed something else behind it."""
     lines = [*of_pool("128 * MIB", "s", "other", "third"), *ENDS]
@@ -63,7 +63,7 @@ def test_a_stream_waits_for_no_later_work(program: Session) -> None:
     assert same_without_the_hook(program, *lines) == ["True True", "True True"]
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_each_of_several_frees_is_waited_for_by_itself(program: Session) -> None:
     """As many as a stream has events for; the memory of later ones comes later."""
     lines = [*of_pool("256 * MIB", "s", "other", "third"), *ENDS, "places, flags = [], []"]
@@ -76,7 +76,7 @@ def test_each_of_several_frees_is_waited_for_by_itself(program: Session) -> None
     assert program.run(*lines) == ["True True True"] * 4
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_a_stream_that_has_work_again_has_freed_what_it_freed_idle(program: Session) -> None:
     """Others have that at once, and wait for nothing."""
     lines = [*of_pool("64 * MIB", "s", "other"), "x = take(64 * MIB, s, pool)"]
@@ -85,7 +85,7 @@ def test_a_stream_that_has_work_again_has_freed_what_it_freed_idle(program: Sess
     assert program.run(*lines) == ["0 0", "True False True"]
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 @pytest.mark.parametrize("opportunistic", [0, 1])
 def test_what_is_over_does_not_stand_in_the_way(program: Session, opportunistic: int) -> None:
     """Of one stream that is not enough, so another one is waited for all the same."""
@@ -97,7 +97,7 @@ def test_what_is_over_does_not_stand_in_the_way(program: Session, opportunistic:
     assert same_without_the_hook(program, *lines) == ["True True"]
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_the_oldest_of_many_streams_is_found(program: Session) -> None:
     """Seventy others have freed a little after it."""
     lines = [*of_pool("96 * MIB", "s", "other"), "x = take(64 * MIB, s, pool)"]
@@ -109,7 +109,7 @@ def test_the_oldest_of_many_streams_is_found(program: Session) -> None:
     assert program.run(*lines) == ["True True"]
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_a_follower_puts_no_order_between_blocking_streams(program: Session) -> None:
     """One of them waits for what the other one does later, beside a free in the legacy stream."""
     lines = [*of_pool("64 * MIB", "other"), *ENDS, "s, setter = (made('cuStreamCreate', 0) "]
@@ -122,7 +122,7 @@ def test_a_follower_puts_no_order_between_blocking_streams(program: Session) -> 
     assert same_without_the_hook(program, *lines) == ["0", "True", "0 True"]
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_nobody_waits_where_another_stream_s_queue_is_full(program: Session) -> None:
     """The thread that lacks memory is the one that would let it go."""
     lines = [
@@ -141,7 +141,7 @@ def test_nobody_waits_where_another_stream_s_queue_is_full(program: Session) -> 
     assert same_without_the_hook(program, *lines) == ["True 0"]
 
 
-@pytest.mark.promise("Freed stream-ordered memory is reused in...")
+@pytest.mark.promise("backing-2")
 def test_an_event_is_not_recorded_elsewhere_while_a_stream_begins_to_wait_for_it(
     program: Session, sim: SimulatedMachine
 ) -> None:
@@ -162,7 +162,7 @@ def test_an_event_is_not_recorded_elsewhere_while_a_stream_begins_to_wait_for_it
     assert faults(sim) == []
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_a_context_does_not_end_while_its_event_is_waited_for(program: Session) -> None:
     """By a stream of another context. The driver would look at an event that is no more."""
     lines = [*SECOND, *FILES, "import time", *of_pool("64 * MIB", "other"), "on(second)"]
@@ -188,7 +188,7 @@ LEFT = [
 ]
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_all_frees_of_a_stream_that_is_gone(program: Session) -> None:
     """More than it has events for, and one with another context current."""
     lines = [*SECOND, *LEFT, "for _ in range(3):", "    s = stream_create()"]
@@ -200,7 +200,7 @@ def test_all_frees_of_a_stream_that_is_gone(program: Session) -> None:
     assert same_without_the_hook(program, *lines) == ["32"] * 3
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_what_a_stream_that_is_gone_has_by_waiting(program: Session) -> None:
     """For another one, when it had events of its own already."""
     lines = [*of_pool("128 * MIB", "s", "other", "third"), "d = take(65536, third, pool)"]
@@ -214,7 +214,7 @@ def test_what_a_stream_that_is_gone_has_by_waiting(program: Session) -> None:
     assert same_without_the_hook(program, *lines) == ["True", "True"]
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_a_stream_whose_work_ends_while_it_goes(program: Session) -> None:
     """It was busy when the hook asked first, and idle then, so nothing says that all is over."""
     lines = [*LEFT, *FILES, "import time", "s = stream_create()", "x = take(128 * MIB, s, pool)"]
@@ -228,7 +228,7 @@ def test_a_stream_whose_work_ends_while_it_goes(program: Session) -> None:
     assert program.run(*lines, **held) == ["32"]
 
 
-@pytest.mark.promise("A capture is not disturbed by...")
+@pytest.mark.promise("backing-10")
 @pytest.mark.parametrize("kind", ["stream", "thread"])
 def test_frees_beside_a_capture_of_what_is_gone_then(program: Session, kind: str) -> None:
     """A stream or a thread ends while another stream captures, with work under way."""
@@ -248,7 +248,7 @@ def test_frees_beside_a_capture_of_what_is_gone_then(program: Session, kind: str
 # ---- captures, contexts, failures ----
 
 
-@pytest.mark.promise("A capture is not disturbed by...")
+@pytest.mark.promise("backing-10")
 @pytest.mark.parametrize(
     ("held", "freed", "captured", "work"),
     [
@@ -277,7 +277,7 @@ def test_a_free_ends_no_capture_that_begins_meanwhile(
     assert program.run(*lines, **faulty) == ["[0, 0, 0]"]
 
 
-@pytest.mark.promise("`cuMemFree` keeps its implicit wait; double...")
+@pytest.mark.promise("backing-28")
 def test_a_free_that_was_put_off_makes_no_other_context_wait(program: Session) -> None:
     """Its own context has work under way when the capture ends that it was put off for."""
     lines = [*SECOND, *CAPTURES, "pool = pool_create()", "keep(pool)", "on(second)"]
@@ -290,7 +290,7 @@ def test_a_free_that_was_put_off_makes_no_other_context_wait(program: Session) -
     assert program.run(*lines) == ["0", "0", "0 0 0"]
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 def test_memory_that_was_put_off_goes_after_a_sticky_error(program: Session) -> None:
     """Of its context, which the pool outlives: nobody frees it again."""
     lines = [*SECOND, *CAPTURES, "pool = pool_create()", "captured = stream_create()", "on(second)"]
@@ -303,7 +303,7 @@ def test_memory_that_was_put_off_goes_after_a_sticky_error(program: Session) -> 
     assert program.run(*lines) == ["0", "0", "0", "0 0", "0"]
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 def test_a_pool_of_limited_size_goes_on_after_a_failure(program: Session) -> None:
     """The driver gave no access to new memory, and did not take it back either."""
     lines = [*of_pool("64 * MIB", "s"), "print(take(64 * MIB, s, pool))"]

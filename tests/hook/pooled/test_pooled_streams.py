@@ -27,7 +27,7 @@ LATE_POOL = late("cuDeviceGetMemPool", "void **pool, int device", "pool, device"
 # ---- nothing is taken from under work ----
 
 
-@pytest.mark.promise("Frees of stream-ordered memory that are...")
+@pytest.mark.promise("backing-7")
 def test_a_wait_for_another_context_frees_nothing(program: Session, sim: SimulatedMachine) -> None:
     """Whichever is current: it is the context that is waited for whose frees are over."""
     lines = [*SECOND, "s = stream_create()", "a, flag = take(64 * MIB, s), held(s)"]
@@ -40,7 +40,7 @@ def test_a_wait_for_another_context_frees_nothing(program: Session, sim: Simulat
     assert faults(sim) == []
 
 
-@pytest.mark.promise("Freed stream-ordered memory is reused in...")
+@pytest.mark.promise("backing-2")
 def test_what_a_stream_has_by_waiting_for_another_is_not_over(
     program: Session, sim: SimulatedMachine
 ) -> None:
@@ -68,7 +68,7 @@ def test_what_a_stream_has_by_waiting_for_another_is_not_over(
     assert faults(sim) == []
 
 
-@pytest.mark.promise("Freed stream-ordered memory is reused in...")
+@pytest.mark.promise("backing-2")
 def test_an_event_that_is_given_up_tells_nothing(program: Session, sim: SimulatedMachine) -> None:
     """Of what was freed in front of it in its first stream, if it is recorded in others while
     somebody looks: that stream is destroyed meanwhile, and its work is under way."""
@@ -104,7 +104,7 @@ def test_an_event_that_is_given_up_tells_nothing(program: Session, sim: Simulate
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-10",
     "A capture is not disturbed by what becomes of freed stream-ordered memory meanwhile",
 )
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_look_ends_no_capture(program: Session, looks: str) -> None:
     assert same_without_the_hook(program, *lines)[-1] == "0 True"
 
 
-@pytest.mark.promise("A capture is not disturbed by...")
+@pytest.mark.promise("backing-10")
 def test_memory_that_is_freed_beside_a_capture_is_given_back(program: Session) -> None:
     """By cuMemFree, with two contexts open, when the capture has ended."""
     lines = [*SECOND, "pool, s, captured = pool_create(), stream_create(), stream_create()"]
@@ -145,7 +145,7 @@ WAITS = [
 ]
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 @pytest.mark.parametrize("waits", WAITS)
 def test_what_a_thread_that_is_gone_has_freed(program: Session, waits: str) -> None:
     """In its own default stream, all of it, behind work that was under way at its end."""
@@ -159,7 +159,7 @@ def test_what_a_thread_that_is_gone_has_freed(program: Session, waits: str) -> N
     assert program.run(*lines) == ["[0, 0, 0]", "192", "0 [0, 0]"] * 2
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 @pytest.mark.parametrize("waits", WAITS)
 def test_what_a_stream_that_is_gone_has_freed(program: Session, waits: str) -> None:
     """All of it, where another context was current when it was destroyed."""
@@ -173,7 +173,7 @@ def test_what_a_stream_that_is_gone_has_freed(program: Session, waits: str) -> N
     assert answers == ["[0, 0, 0]", "0 0 0", "192", "0 [0, 0]"] * 2
 
 
-@pytest.mark.promise("`cuMemFree` keeps its implicit wait; double...")
+@pytest.mark.promise("backing-28")
 def test_a_free_without_a_context(program: Session) -> None:
     """In a stream, which has its own."""
     lines = ["s = stream_create()", "a = take(4 * MIB, s)", "call('cuCtxSetCurrent', c_void_p(0))"]
@@ -185,7 +185,7 @@ def test_a_free_without_a_context(program: Session) -> None:
 # ---- room ----
 
 
-@pytest.mark.promise("What pools keep is given up...")
+@pytest.mark.promise("backing-9")
 @pytest.mark.parametrize(
     "asks", ["alloc(600 * MIB)", "create(600 * MIB)", "take(600 * MIB, s, pool_create())"]
 )
@@ -201,7 +201,7 @@ def test_what_nobody_has_looked_at_is_given_up_too(
     assert program.run(*lines, **budget) == ["0 608 True 0"]
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 def test_memory_that_stayed_mapped(program: Session) -> None:
     """Because the driver failed once: its addresses are used no more, and the pool goes on."""
     lines = ["pool = default_pool()", "a = take(20 * MIB)", "print(give(a), wait())"]
@@ -220,7 +220,7 @@ def test_memory_that_stayed_mapped(program: Session) -> None:
     ]
 
 
-@pytest.mark.promise("A driver that fails in the...")
+@pytest.mark.promise("backing-26")
 def test_memory_that_stayed_mapped_when_a_pool_could_not_grow(program: Session) -> None:
     """The driver gave no access to it, and did not take it back: the next one is elsewhere."""
     lines = ["pool = default_pool()", "print(take(20 * MIB))"]
@@ -235,7 +235,7 @@ def test_memory_that_stayed_mapped_when_a_pool_could_not_grow(program: Session) 
     ]
 
 
-@pytest.mark.promise("0 bytes, more than the cap...")
+@pytest.mark.promise("backing-24")
 def test_two_threads_do_not_exceed_the_size_of_a_pool(program: Session) -> None:
     """One is refused while the other one's memory is being made."""
     lines = [*FILES, "pool = pool_create(max_size=64 * MIB)", "answers = []"]
@@ -253,7 +253,7 @@ def test_two_threads_do_not_exceed_the_size_of_a_pool(program: Session) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-11",
     "Where a pool or its device is full, a stream has what another one has freed behind work that "
     "is under way, and waits for that in its own order; the caller waits for nothing",
 )
@@ -277,7 +277,7 @@ def test_a_stream_waits_for_what_another_frees(
     assert faults(sim) == []
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_a_stream_waits_for_a_later_free_too(program: Session) -> None:
     """Of two parts behind the same work it lacks the one that was freed last."""
     lines = ["pool = pool_create(max_size=96 * MIB)", "keep(pool)"]
@@ -292,7 +292,7 @@ def test_a_stream_waits_for_a_later_free_too(program: Session) -> None:
     assert answers == [f"0 -{OUT_OF_MEMORY}", "0 0 True True", "0"]
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_frees_that_lie_side_by_side(program: Session) -> None:
     """A stream has the first of them, and another one the second."""
     lines = ["pool = pool_create(max_size=64 * MIB)", "keep(pool)"]
@@ -305,7 +305,7 @@ def test_frees_that_lie_side_by_side(program: Session) -> None:
     assert program.run(*lines) == ["0 0", "True True", "0 0"]
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 @pytest.mark.parametrize(("rules", "has_it"), [((0, 1), True), ((1, 0), False), ((0, 0), False)])
 def test_the_rules_of_the_pool_are_kept(
     program: Session, rules: tuple[int, int], has_it: bool
@@ -321,7 +321,7 @@ def test_the_rules_of_the_pool_are_kept(
     assert same_without_the_hook(program, *lines)[1] == f"0 {has_it} True"
 
 
-@pytest.mark.promise("Where a pool or its device...")
+@pytest.mark.promise("backing-11")
 def test_a_refusal_asks_nothing_again_and_again(program: Session, sim: SimulatedMachine) -> None:
     """What a pool cannot have at all is refused, although another stream has a byte to free."""
     lines = [*FILES, "pool = pool_create(max_size=64 * MIB)", "keep(pool)"]
@@ -337,7 +337,7 @@ def test_a_refusal_asks_nothing_again_and_again(program: Session, sim: Simulated
 # ---- other contexts and devices ----
 
 
-@pytest.mark.promise("`cuMemFree` keeps its implicit wait; double...")
+@pytest.mark.promise("backing-28")
 @pytest.mark.parametrize(
     "where", ["made('cuDevicePrimaryCtxRetain', 1)", "made('cuCtxCreate_v2', 0, 0)"]
 )
@@ -352,7 +352,7 @@ def test_a_free_waits_for_no_other_context(program: Session, where: str) -> None
     assert same_without_the_hook(program, *lines) == ["[0] True"]
 
 
-@pytest.mark.promise("Each device has its default pool...")
+@pytest.mark.promise("backing-4")
 @pytest.mark.parametrize(
     ("before", "change", "after"),
     [

@@ -174,7 +174,7 @@ def shim(source: str) -> str:
     return f"{compiled_library(source, '-O1', '-pthread', '-ldl')}:{HOOK_LIBRARY}"
 
 
-@pytest.mark.promise("Device reset and context destruction while...")
+@pytest.mark.promise("bad-memory-16")
 def test_the_driver_is_left_alone_once_the_handlers_of_exit_run(
     opens: Opened, tmp_path: Path
 ) -> None:
@@ -246,7 +246,7 @@ def filled(memory: MemoryShell, *sizes_mib: int) -> MemoryShell:
     return memory
 
 
-@pytest.mark.promise("Host memory is made ready ahead...")
+@pytest.mark.promise("park-51")
 @pytest.mark.parametrize("sizes_mib", [(64,), (100,), (272,), (290, 290), (20, 340), (500,)])
 def test_host_memory_is_hardly_more_than_what_is_parked(
     opens: Opened, sizes_mib: tuple[int, ...]
@@ -258,7 +258,7 @@ def test_host_memory_is_hardly_more_than_what_is_parked(
     assert arena(memory.shell.pid)[0] < parked * 1.1 + SEGMENT
 
 
-@pytest.mark.promise("Host memory is made ready ahead...")
+@pytest.mark.promise("park-51")
 @pytest.mark.parametrize(
     "sizes_mib", [(20, 340), (22, 24, 26, 28, 30), (36, 62, 50), (66, 66, 66), (20,) * 8]
 )
@@ -280,7 +280,7 @@ def test_a_first_park_makes_as_much_host_memory_as_it_needs(
     assert group.taken()[1] < parked * 1.1 + SEGMENT
 
 
-@pytest.mark.promise("Host memory is made ready ahead...")
+@pytest.mark.promise("park-51")
 def test_what_is_made_ahead_of_need_is_of_use_for_all_that_leaves(
     opens: Opened, tmp_path: Path
 ) -> None:
@@ -302,7 +302,7 @@ def test_what_is_made_ahead_of_need_is_of_use_for_all_that_leaves(
     assert group.taken()[1] < parked * 1.1 + SEGMENT
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_all_that_is_told_as_room_can_be_used(opens: Opened, tmp_path: Path) -> None:
     """272 MiB leave the device where there is room for them and a segment."""
     group = Group(tmp_path)
@@ -312,7 +312,7 @@ def test_all_that_is_told_as_room_can_be_used(opens: Opened, tmp_path: Path) -> 
     assert group.taken()[1] == 272 * MIB
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_room_in_pieces_that_are_too_small_is_not_told(opens: Opened, tmp_path: Path) -> None:
     """A park that ends for want of host memory has used all that was told; when there is more
     again, the rest leaves too."""
@@ -351,7 +351,7 @@ def unfit(opens: Opened, tmp_path: Path) -> tuple[MemoryShell, Group]:
     return memory, group
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_host_memory_in_which_nothing_finds_a_place_is_room_too(
     unfit: tuple[MemoryShell, Group],
 ) -> None:
@@ -362,7 +362,7 @@ def test_host_memory_in_which_nothing_finds_a_place_is_room_too(
     assert group.taken()[1] <= 400 * MIB
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_host_memory_in_which_nothing_finds_a_place_gives_way(
     unfit: tuple[MemoryShell, Group],
 ) -> None:
@@ -373,7 +373,7 @@ def test_host_memory_in_which_nothing_finds_a_place_gives_way(
     assert group.taken()[1] <= 270 * MIB
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_memory_that_others_of_the_group_take_is_seen_at_once(
     opens: Opened, tmp_path: Path
 ) -> None:
@@ -392,7 +392,7 @@ def test_memory_that_others_of_the_group_take_is_seen_at_once(
     memory.client.expect_memory(lambda report: report.bytes_parked == 300 * MIB)
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_processes_of_one_group_keep_to_its_room_together(opens: Opened, tmp_path: Path) -> None:
     """Two of them park at once, more than there is room for: a segment at most goes into the
     reserve, which either of them had seen free."""
@@ -407,7 +407,7 @@ def test_processes_of_one_group_keep_to_its_room_together(opens: Opened, tmp_pat
     assert group.taken()[1] <= 5 * SEGMENT
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_pages_of_files_that_nobody_uses_make_way(opens: Opened, tmp_path: Path) -> None:
     """They count as free, for what is told and for what is taken."""
     group = Group(tmp_path)
@@ -422,7 +422,7 @@ def test_pages_of_files_that_nobody_uses_make_way(opens: Opened, tmp_path: Path)
     )
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 @pytest.mark.parametrize("limit", ["max", str(4 * GIB)])
 def test_a_level_is_left_before_the_kernel_slows_it_down(
     opens: Opened, tmp_path: Path, limit: str

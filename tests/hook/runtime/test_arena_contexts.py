@@ -34,7 +34,7 @@ def alone(program: Callable[..., Path], headers: Path) -> Path:
     return program("arena_alone", hook_source("host_arena.c"), *flags)
 
 
-@pytest.mark.promise("Host memory is ready before anybody...")
+@pytest.mark.promise("together-11")
 def test_host_memory_is_registered_anew_when_its_context_has_ended(
     tmp_path: Path, scheduler: FakeScheduler
 ) -> None:
@@ -91,7 +91,7 @@ def test_host_memory_is_registered_in_the_context_that_parks_in_it(
         process.end()
 
 
-@pytest.mark.promise("Host memory is ready before anybody...")
+@pytest.mark.promise("together-11")
 def test_host_memory_stays_registered_when_an_older_context_is_forgotten(
     program: Callable[..., Path], headers: Path
 ) -> None:
@@ -102,7 +102,7 @@ def test_host_memory_stays_registered_when_an_older_context_is_forgotten(
     assert answer.split() == ["1", "1", "2", "2"]
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_a_segment_that_was_begun_is_counted_when_the_one_before_it_is_refused(
     program: Callable[..., Path], headers: Path
 ) -> None:
@@ -124,7 +124,7 @@ def mover_host(program: Callable[..., Path], headers: Path) -> Path:
     return program("host_alone", hook_source("mover_host.c"), hook_source("swap_plan.c"), *flags)
 
 
-@pytest.mark.promise("Host memory is made ready ahead...")
+@pytest.mark.promise("park-51")
 @pytest.mark.parametrize(
     ("what", "mib"), [("unused", 2048), ("used", 2048), ("alone", 2048)], ids=lambda each: str(each)
 )
@@ -143,7 +143,7 @@ def test_host_memory_goes_back_in_steps(program: Callable[..., Path], headers: P
     assert answer.split() == ["64", "2048"]
 
 
-@pytest.mark.promise("Where host memory is short, what comes back...")
+@pytest.mark.promise("park-64")
 def test_a_segment_that_was_begun_goes_back_where_no_other_one_can(
     program: Callable[..., Path], headers: Path
 ) -> None:

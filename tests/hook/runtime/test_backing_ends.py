@@ -47,7 +47,7 @@ def parking(
     yield opened
 
 
-@pytest.mark.promise("Exit handlers copy every byte to...")
+@pytest.mark.promise("park-21")
 def test_exit_handlers_copy_with_a_driver_that_cannot_map_memory(
     start: Callable[..., GpuProcess], tmp_path: Path
 ) -> None:
@@ -70,7 +70,7 @@ SAVED_FROM = 64 * MIB
 
 
 @pytest.mark.promise(
-    "park",
+    "park-21",
     "Exit handlers copy every byte to the host, also of memory that is parked, leaving or "
     "coming back",
 )
@@ -90,7 +90,7 @@ def test_results_saved_by_exit_handlers_while_memory_leaves(parking: Parking, wa
     assert program.finish() == 0
 
 
-@pytest.mark.promise("Exit handlers copy every byte to...")
+@pytest.mark.promise("park-21")
 def test_results_saved_by_exit_handlers_while_memory_comes_back(parking: Parking) -> None:
     """Some of it is in host memory, and some is mapped while its copy is on its way."""
     program, client = parking("plain", name="saves_at_exit", held=SAVED_FROM)
@@ -106,7 +106,7 @@ def test_results_saved_by_exit_handlers_while_memory_comes_back(parking: Parking
     assert program.finish() == 0
 
 
-@pytest.mark.promise("Exit handlers copy every byte to...")
+@pytest.mark.promise("park-21")
 def test_results_saved_by_exit_handlers_from_a_pool(parking: Parking) -> None:
     """Memory that was allocated in a stream."""
     program, _ = parking("plain", "pool", name="saves_at_exit", held=2 * SAVED_FROM)
@@ -115,7 +115,7 @@ def test_results_saved_by_exit_handlers_from_a_pool(parking: Parking) -> None:
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A free while parked gives host...")
+@pytest.mark.promise("backing-29")
 def test_exit_handlers_that_free_end_soon(parking: Parking) -> None:
     """The process ends while it parks, and a handler of exit frees what is on its way: the frees
     succeed, nothing waits for a mover that has stopped."""
@@ -125,7 +125,7 @@ def test_exit_handlers_that_free_end_soon(parking: Parking) -> None:
     program.expect("reset 0")
 
 
-@pytest.mark.promise("A free while parked gives host...")
+@pytest.mark.promise("backing-29")
 def test_a_thread_that_frees_while_the_process_ends(parking: Parking) -> None:
     """It waits for a chunk that the mover has in its hands when the mover stops for good; a handler
     of exit that joins the thread comes to an end all the same."""
@@ -133,7 +133,7 @@ def test_a_thread_that_frees_while_the_process_ends(parking: Parking) -> None:
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A free while parked gives host...")
+@pytest.mark.promise("backing-29")
 def test_frees_in_the_middle_of_a_park(parking: Parking) -> None:
     """Parked, on its way out or still there: all of it is freed, without the turn."""
     program, client = parking()
@@ -145,7 +145,7 @@ def test_frees_in_the_middle_of_a_park(parking: Parking) -> None:
     assert program.finish() == 0
 
 
-@pytest.mark.promise("The end of a context, and...")
+@pytest.mark.promise("backing-32")
 def test_a_reset_in_the_middle_of_a_park(parking: Parking) -> None:
     """The context takes its memory along, wherever it is; later frees are refused."""
     program, client = parking()
@@ -157,7 +157,7 @@ def test_a_reset_in_the_middle_of_a_park(parking: Parking) -> None:
     assert program.finish() == 0
 
 
-@pytest.mark.promise("The end of a context, and...")
+@pytest.mark.promise("backing-32")
 @pytest.mark.parametrize(
     ("work", "call"), [("free", "cuCtxPushCurrent"), ("stream", "cuEventQuery")]
 )

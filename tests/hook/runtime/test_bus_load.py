@@ -56,7 +56,7 @@ def program(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-22",
     "The scheduler hears of a program that copies much between host and device, as long as it has "
     "the turn",
 )
@@ -70,7 +70,7 @@ def test_much_is_told(program: MappingProgram) -> None:
         assert program.client.count(BusUsed) == told + 1, kind
 
 
-@pytest.mark.promise("The scheduler hears of a program that copies much...")
+@pytest.mark.promise("park-22")
 def test_little_is_not(program: MappingProgram) -> None:
     """Nor copies on the device."""
     for copy in COPIES.values():

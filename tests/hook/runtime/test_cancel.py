@@ -21,7 +21,7 @@ TRIES_MAX = 20
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-11",
     "A wait can be cancelled from outside, with one documented error that is not sticky and never "
     "out-of-memory",
 )
@@ -42,7 +42,7 @@ def test_the_scheduler_cancels_waits(opened: Opened) -> None:
     shell.expect("0 sync 0")
 
 
-@pytest.mark.promise("A wait can be cancelled from...")
+@pytest.mark.promise("hook-11")
 def test_a_library_that_tries_another_way_hears_the_same(opened: Opened) -> None:
     """A call of the same thread that would wait right after fails too, without asking for a turn;
     for a thread that was not cancelled, and some time later, calls wait. On a busy machine the
@@ -71,7 +71,7 @@ def test_a_library_that_tries_another_way_hears_the_same(opened: Opened) -> None
     shell.expect("1 spin 0")
 
 
-@pytest.mark.promise("A wait can be cancelled from...")
+@pytest.mark.promise("hook-11")
 def test_a_library_that_never_gives_up_waits_in_the_end(opened: Opened) -> None:
     """It fails for a moment, not for ever: the process may have no cells."""
     shell, client = opened()
@@ -86,7 +86,7 @@ def test_a_library_that_never_gives_up_waits_in_the_end(opened: Opened) -> None:
     shell.expect("0 spin 0")
 
 
-@pytest.mark.promise("A wait can be cancelled from...")
+@pytest.mark.promise("hook-11")
 def test_the_process_cancels_its_own_waits(opened: Opened) -> None:
     """gpushare_cancel_waits says how many calls it cancelled; the count is kept."""
     shell, client = opened()
@@ -113,7 +113,7 @@ def wait_for_calls(shell: GpuProcess, count: int) -> None:
             return
 
 
-@pytest.mark.promise("hook", "A SIGINT to the process cancels its waits and reaches the program")
+@pytest.mark.promise("hook-12", "A SIGINT to the process cancels its waits and reaches the program")
 def test_an_interrupt_cancels_and_reaches_the_program(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -131,7 +131,7 @@ def test_an_interrupt_cancels_and_reaches_the_program(
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 def test_an_interrupt_ends_a_program_without_a_handler(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -145,7 +145,7 @@ def test_an_interrupt_ends_a_program_without_a_handler(
     assert program.wait() == -signal.SIGINT
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 def test_an_interrupt_that_a_program_ignores_cancels_nothing(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -212,7 +212,7 @@ def test_a_signal_that_comes_after_the_scheduler_s_word_keeps_no_later_one_back(
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 def test_a_handler_that_jumps_out_of_a_wait(start: Start, scheduler: FakeScheduler) -> None:
     """The call that nobody comes back to waits no more, so no turn is asked for on its behalf; the
     next call is as the first."""
@@ -279,7 +279,7 @@ def test_a_handler_that_is_interrupted_by_the_next_signal_hands_each_on_once(
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 def test_a_handler_set_while_a_call_waits_jumps_each_time(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -299,7 +299,7 @@ def test_a_handler_set_while_a_call_waits_jumps_each_time(
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 def test_a_handler_set_while_a_call_waits_stays(start: Start, scheduler: FakeScheduler) -> None:
     """Somebody who replaces the disposition during a wait keeps theirs when it ends."""
     program = start("interrupted", "replace")

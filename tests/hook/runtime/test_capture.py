@@ -24,7 +24,7 @@ def with_stream(opened: Opened) -> tuple[GpuProcess, HookedClient]:
     return shell, client
 
 
-@pytest.mark.promise("hook", "A capture is neither gated nor disturbed by recalls")
+@pytest.mark.promise("hook-13", "A capture is neither gated nor disturbed by recalls")
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 def test_captured_launches_need_no_turn(opened: Opened, mode: int) -> None:
     """A capture is recorded with the gate shut; its replay asks for the turn."""
@@ -44,7 +44,7 @@ def test_captured_launches_need_no_turn(opened: Opened, mode: int) -> None:
     shell.expect("0 sync 0")
 
 
-@pytest.mark.promise("A capture is neither gated nor...")
+@pytest.mark.promise("hook-13")
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 def test_a_recall_in_the_middle_of_a_capture_leaves_it_alone(opened: Opened, mode: int) -> None:
     """The work before the capture drains, the turn goes back, the capture goes on and is valid."""
@@ -69,7 +69,7 @@ def test_a_recall_in_the_middle_of_a_capture_leaves_it_alone(opened: Opened, mod
     shell.expect("0 sync 0")
 
 
-@pytest.mark.promise("A capture is neither gated nor...")
+@pytest.mark.promise("hook-13")
 def test_other_streams_are_gated_during_a_capture(opened: Opened) -> None:
     """A capture on one stream opens the gate for no other."""
     shell, client = with_stream(opened)
@@ -88,7 +88,7 @@ def test_other_streams_are_gated_during_a_capture(opened: Opened) -> None:
     shell.expect("0 end_capture 0")
 
 
-@pytest.mark.promise("A capture is neither gated nor...")
+@pytest.mark.promise("hook-13")
 def test_recalls_without_end_do_not_break_captures(opened: Opened) -> None:
     """Captures in a loop, and recalls as fast as they can be answered: every capture is valid."""
     shell, client = with_stream(opened)
@@ -111,7 +111,7 @@ def test_recalls_without_end_do_not_break_captures(opened: Opened) -> None:
     assert client.count(TurnDropped) == 60
 
 
-@pytest.mark.promise("A capture is neither gated nor...")
+@pytest.mark.promise("hook-13")
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 def test_a_recall_while_a_capture_begins(opened: Opened, sim: SimulatedMachine, mode: int) -> None:
     """The driver has yet to hear of the capture when the streams are asked, and hears of it before
@@ -158,7 +158,7 @@ def test_a_capture_ends_with_its_stream(opened: Opened) -> None:
     client.recall_and_drop()
 
 
-@pytest.mark.promise("hook", "A capture that is left open does not keep the turn")
+@pytest.mark.promise("hook-14", "A capture that is left open does not keep the turn")
 @pytest.mark.parametrize("tenants", [1, 2])
 @pytest.mark.parametrize("kind", ["n", "b"])
 def test_a_capture_that_is_left_open_gives_the_turn_back(
@@ -183,7 +183,7 @@ def test_a_capture_that_is_left_open_gives_the_turn_back(
     shell.expect("0 end_capture 0")
 
 
-@pytest.mark.promise("A capture that is left open...")
+@pytest.mark.promise("hook-14")
 def test_a_capture_that_is_begun_twice_ends_once(opened: Opened) -> None:
     """The driver refuses the second and goes on with the first: the interrupted cell was run
     again."""
@@ -199,7 +199,7 @@ def test_a_capture_that_is_begun_twice_ends_once(opened: Opened) -> None:
     client.recall_and_drop()
 
 
-@pytest.mark.promise("A recall drains all work in...")
+@pytest.mark.promise("hook-20")
 def test_work_of_a_threads_own_stream_drains_beside_a_capture(
     opened: Opened, sim: SimulatedMachine
 ) -> None:

@@ -18,7 +18,7 @@ def cgroup(pure: Pure) -> Cgroup:
     return Cgroup(pure)
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_limits_of_both_versions(cgroup: Cgroup) -> None:
     """`max` of version 2 and the largest number of version 1 are no limit; nor is nonsense."""
     assert cgroup.limit("1073741824\n") == GIB
@@ -36,7 +36,7 @@ def test_lines_of_statistics(cgroup: Cgroup) -> None:
     assert cgroup.meminfo("MemTotal:  16 kB\nMemAvailable:    8 kB\n", "MemAvailable") == 8192
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_the_path_of_a_group(cgroup: Cgroup) -> None:
     """By controller in version 1, the line without one in version 2."""
     assert cgroup.path(VERSION_2, "") == "/user.slice/session-3.scope"
@@ -50,14 +50,14 @@ def test_the_path_of_a_group(cgroup: Cgroup) -> None:
         assert cgroup.path(nonsense, "memory") is None
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_every_level_up_to_the_root(cgroup: Cgroup) -> None:
     """The root is the last."""
     assert cgroup.parents("/a/b") == ["/a/b", "/a", "/"]
     assert cgroup.parents("/") == ["/"]
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_a_level_leaves_its_limit_less_use_and_reserve(cgroup: Cgroup) -> None:
     """The reserve is 256 MiB or 5 %; pages of files that nobody uses count as free."""
     assert cgroup.room(GIB, 512 * MIB) == 256 * MIB

@@ -28,7 +28,7 @@ def look(program: Callable[..., Path]) -> Path:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-23",
     "In a container parked memory stays within its own limit, of control groups of both versions",
 )
 @pytest.mark.parametrize("version", VERSIONS)

@@ -44,7 +44,7 @@ def opened(start: Start, scheduler: FakeScheduler, faults: str) -> MemoryShell:
     return hold(open_memory_shell(start, scheduler.accept, env=env, reclaim_ms=20_000))
 
 
-@pytest.mark.promise("The status tells resident, parked and...")
+@pytest.mark.promise("accounts-32")
 def test_a_failed_allocation_is_no_longer_told(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
@@ -62,7 +62,7 @@ def test_a_failed_allocation_is_no_longer_told(
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-52",
     "An allocation that is refused counts at no time as memory that its process has",
 )
 def test_a_refused_claim_is_never_told(
@@ -90,7 +90,7 @@ def test_a_refused_claim_is_never_told(
     os.close(reader)
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_a_failed_claim_wakes_who_waits_for_its_room(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_failed_claim_wakes_who_waits_for_its_room(
     assert lines == [f"0 new {REFUSED}", "1 new 0"]
 
 
-@pytest.mark.promise("Each need ends: it is met...")
+@pytest.mark.promise("accounts-34")
 def test_a_need_that_another_thread_has_taken_is_told_again(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -134,7 +134,7 @@ def test_a_need_that_another_thread_has_taken_is_told_again(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-24",
     "Graphs are made ready, and textures made, while their memory stays where it is",
 )
 def test_a_graph_is_made_ready_within_the_turn(
@@ -169,7 +169,7 @@ def test_a_graph_is_made_ready_when_memory_is_back(
     assert memory.result("end_capture") == 0
 
 
-@pytest.mark.promise("The status tells resident, parked and...")
+@pytest.mark.promise("accounts-32")
 def test_what_comes_due_while_the_agent_is_held_up_is_told(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -192,7 +192,7 @@ def hear_all(client: HookedClient, kinds: set[type]) -> None:
         kinds = kinds - {type(client.expect(Message))}
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 def test_a_handler_that_jumps_out_of_a_claim(start: Start, scheduler: FakeScheduler) -> None:
     """The claim that nobody comes back to is none, wherever the thread's stack is since: the next
     one waits, is told and is answered."""
@@ -216,7 +216,7 @@ def test_a_handler_that_jumps_out_of_a_claim(start: Start, scheduler: FakeSchedu
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 @pytest.mark.parametrize("waits_for", [MemoryNeeded, RoomRequested, TurnRequested])
 def test_a_claim_that_was_left_by_a_jump_counts_for_no_cap(
     start: Start, scheduler: FakeScheduler, waits_for: type
@@ -250,7 +250,7 @@ def test_a_claim_that_was_left_by_a_jump_counts_for_no_cap(
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 @pytest.mark.parametrize("lock", [1, 2])
 def test_a_handler_that_jumps_while_a_lock_is_held(
     start: Start, scheduler: FakeScheduler, lock: int
@@ -270,7 +270,7 @@ def test_a_handler_that_jumps_while_a_lock_is_held(
     assert program.finish() == 0
 
 
-@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.promise("hook-12")
 def test_a_handler_that_jumps_when_its_claim_fits_leaves_the_turn_free(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
@@ -298,7 +298,7 @@ def test_a_handler_that_jumps_when_its_claim_fits_leaves_the_turn_free(
 
 
 @pytest.mark.promise(
-    "accounts",
+    "accounts-53",
     "The hook tells of what kinds a process's memory is, before each report that it belongs to",
 )
 def test_kinds_of_memory_are_told(start: Start, scheduler: FakeScheduler) -> None:
@@ -316,7 +316,7 @@ def test_kinds_of_memory_are_told(start: Start, scheduler: FakeScheduler) -> Non
     assert told.bytes_plain == 0
 
 
-@pytest.mark.promise("The hook tells of what kinds...")
+@pytest.mark.promise("accounts-53")
 def test_a_change_of_kinds_alone_is_told(
     tmp_path: Path, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:

@@ -11,7 +11,7 @@ from tests.support.fake_scheduler import FakeScheduler
 
 
 @pytest.mark.promise(
-    "hook", "The driver is never asked about a stream that the program has destroyed"
+    "hook-15", "The driver is never asked about a stream that the program has destroyed"
 )
 def test_streams_that_come_and_go_beside_another_tenant(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler

@@ -33,7 +33,7 @@ def fail(shell: GpuProcess, client: HookedClient) -> None:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-16",
     "A context with a sticky error counts as drained, gives its turn back and takes no more",
 )
 def test_a_sticky_error_seen_by_a_synchronise_gives_the_turn_back(opened: Opened) -> None:
@@ -55,7 +55,7 @@ def test_a_sticky_error_seen_by_a_synchronise_gives_the_turn_back(opened: Opened
     assert "frees 96 MiB" in errors
 
 
-@pytest.mark.promise("A context with a sticky error...")
+@pytest.mark.promise("hook-16")
 def test_later_calls_return_their_error_without_asking(opened: Opened) -> None:
     """A context that can do no work takes no turns."""
     shell, client = opened()
@@ -70,7 +70,7 @@ def test_later_calls_return_their_error_without_asking(opened: Opened) -> None:
     assert client.count(ContextFailed) == 1
 
 
-@pytest.mark.promise("A context with a sticky error...")
+@pytest.mark.promise("hook-16")
 def test_a_drain_that_meets_a_sticky_error_counts_as_done(opened: Opened) -> None:
     """Nobody looked at the result yet when the recall comes: the drain finds it."""
     shell, client = opened()
@@ -80,7 +80,7 @@ def test_a_drain_that_meets_a_sticky_error_counts_as_done(opened: Opened) -> Non
     assert client.count(ContextFailed) <= 1
 
 
-@pytest.mark.promise("A context with a sticky error...")
+@pytest.mark.promise("hook-16")
 def test_calls_that_wait_are_let_through_to_their_error(opened: Opened) -> None:
     """A call that waits when its context fails returns the error instead of waiting for ever."""
     shell, client = opened(window_ms=1000)
@@ -136,7 +136,7 @@ UNKNOWN = 999
 
 
 @pytest.mark.promise(
-    "hook", "An answer of the driver that says nothing about the work never counts as its end"
+    "hook-17", "An answer of the driver that says nothing about the work never counts as its end"
 )
 def test_a_drain_asks_again_where_the_driver_tells_nothing(
     opened: Opened, sim: SimulatedMachine
@@ -156,7 +156,7 @@ def test_a_drain_asks_again_where_the_driver_tells_nothing(
     assert launch.ended_ns <= dropped.drained_at_ns
 
 
-@pytest.mark.promise("An answer of the driver that...")
+@pytest.mark.promise("hook-17")
 def test_a_context_of_which_the_driver_tells_nothing_any_more_is_given_up(opened: Opened) -> None:
     """A drain ends all the same. The context counts as failed: its memory stays where it is."""
     faults = f"fail cuStreamQuery thread=gpushare times=0 result={UNKNOWN}"

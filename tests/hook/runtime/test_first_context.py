@@ -20,7 +20,7 @@ LONGER_S = 1.0
 TRIES = 10
 
 pytestmark = pytest.mark.promise(
-    "hook",
+    "hook-54",
     "A context that the driver has no memory for waits for room as long as the scheduler says; "
     "without an answer it is out of memory after `reclaim_s`",
 )

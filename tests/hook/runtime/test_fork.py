@@ -16,8 +16,8 @@ from tests.support.fake_scheduler import ClientGone, FakeScheduler
 Start = Callable[..., GpuProcess]
 
 
-@pytest.mark.promise("hook", "It is fork-safe")
-@pytest.mark.promise("A kernel killed with the turn, whose...")
+@pytest.mark.promise("hook-18", "It is fork-safe")
+@pytest.mark.promise("bad-input-42")
 def test_a_forked_child_keeps_no_connection(start: Start, scheduler: FakeScheduler) -> None:
     """When the parent is killed the scheduler sees the end at once, though a child lives on."""
     program = start("forks", "sleeps")
@@ -32,7 +32,7 @@ def test_a_forked_child_keeps_no_connection(start: Start, scheduler: FakeSchedul
     os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.promise("It is fork-safe...")
+@pytest.mark.promise("hook-18")
 def test_a_child_that_never_uses_cuda_does_nothing(start: Start, scheduler: FakeScheduler) -> None:
     """No thread, no connection; it ends by itself and its parent goes on."""
     program = start("forks", "ends")
@@ -48,7 +48,7 @@ def test_a_child_that_never_uses_cuda_does_nothing(start: Start, scheduler: Fake
     assert program.finish() == 0
 
 
-@pytest.mark.promise("It is fork-safe...")
+@pytest.mark.promise("hook-18")
 def test_a_child_that_uses_cuda_afresh_is_a_client_of_its_own(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_child_that_uses_cuda_afresh_is_a_client_of_its_own(
     assert program.finish() == 0
 
 
-@pytest.mark.promise("It is fork-safe...")
+@pytest.mark.promise("hook-18")
 def test_forks_while_threads_launch_and_the_turn_is_recalled(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -86,7 +86,7 @@ def test_forks_while_threads_launch_and_the_turn_is_recalled(
     assert client.count(Hello) == 1
 
 
-@pytest.mark.promise("It is fork-safe...")
+@pytest.mark.promise("hook-18")
 def test_a_program_started_by_the_parent_inherits_no_descriptor(
     start: Start, scheduler: FakeScheduler
 ) -> None:

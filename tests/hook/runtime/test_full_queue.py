@@ -15,7 +15,9 @@ from tests.support.waits import wait_until
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 
 
-@pytest.mark.promise("hook", "A stream that ends or captures on a full queue holds up no one else")
+@pytest.mark.promise(
+    "hook-19", "A stream that ends or captures on a full queue holds up no one else"
+)
 @pytest.mark.parametrize("command", ["destroy 1", "capture 1 2"])
 def test_a_stream_on_a_full_queue_holds_up_nobody(
     opened: Opened, sim: SimulatedMachine, command: str

@@ -43,7 +43,7 @@ SOON_MS = 160
 """Four idle times of 40 ms: who asks within them has lost its turn too early."""
 
 
-@pytest.mark.promise("Direct linking reaches the wrappers...")
+@pytest.mark.promise("hook-46")
 def test_the_first_launch_waits_for_the_grant(opened: Opened) -> None:
     """A launch asks for the turn by name and returns only after it is granted."""
     shell, client = opened()
@@ -73,10 +73,10 @@ def test_one_request_for_many_waiting_calls(opened: Opened) -> None:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-20",
     "A recall drains all work in flight before the turn is dropped, on every kind of stream",
 )
-@pytest.mark.promise("scheduler", "A recall drains before the next turn is granted")
+@pytest.mark.promise("scheduler-49", "A recall drains before the next turn is granted")
 def test_a_recall_shuts_drains_and_drops(opened: Opened, sim: SimulatedMachine) -> None:
     """The turn goes back when nothing is in flight, and the next launch asks again."""
     shell, client = opened(window_ms=1000)
@@ -110,7 +110,7 @@ def launches(sim: SimulatedMachine) -> list[Any]:
     return [record for record in sim.journal() if record.name == "spin"]
 
 
-@pytest.mark.promise("hook", "Frees, destroys, synchronises and reports are never gated")
+@pytest.mark.promise("hook-21", "Frees, destroys, synchronises and reports are never gated")
 def test_frees_and_reports_pass_a_shut_gate(opened: Opened) -> None:
     """Only work and allocations wait: frees, stream calls and synchronises never do."""
     shell, client = opened()
@@ -125,7 +125,9 @@ def test_frees_and_reports_pass_a_shut_gate(opened: Opened) -> None:
     assert client.count(TurnRequested) == 1
 
 
-@pytest.mark.promise("scheduler", "The end of the cell gives the turn back, however the cell ends")
+@pytest.mark.promise(
+    "scheduler-50", "The end of the cell gives the turn back, however the cell ends"
+)
 def test_the_end_of_a_cell_gives_the_turn_back(opened: Opened) -> None:
     """cell_ended drains off the caller's thread and drops the turn, with nobody waiting."""
     shell, client = opened()
@@ -177,11 +179,11 @@ def test_the_next_cell_takes_a_closing_turn_back(opened: Opened) -> None:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-22",
     "The turn goes back after idle time inside a cell while others wait; device work and waiting "
     "threads are not idle",
 )
-@pytest.mark.promise("Idle time inside a cell gives...")
+@pytest.mark.promise("scheduler-52")
 def test_an_idle_turn_goes_back_while_others_wait(opened: Opened) -> None:
     """Inside a cell, with a waiter: dropped after idle_ms without work; with none: kept."""
     shell, client = opened(idle_ms=40)
@@ -194,7 +196,7 @@ def test_an_idle_turn_goes_back_while_others_wait(opened: Opened) -> None:
     assert client.expect(TurnDropped).reason is DropReason.IDLE
 
 
-@pytest.mark.promise("The turn goes back after idle...")
+@pytest.mark.promise("hook-22")
 def test_device_work_and_synchronises_are_not_idle(opened: Opened) -> None:
     """A long launch, and a thread that waits for it, keep the turn though no call is made."""
     shell, client = opened(idle_ms=20, window_ms=1000)
@@ -312,7 +314,7 @@ def test_gaps_that_were_robbed_are_left_alone(opened: Opened) -> None:
     assert all(held >= ms - grain_ms for held, ms in zip(held_ms, wanted_ms, strict=True)), held_ms
 
 
-@pytest.mark.promise("Several contexts and devices in one...")
+@pytest.mark.promise("hook-10")
 def test_a_further_device_ends_the_turn_before_it_is_used(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
@@ -380,7 +382,7 @@ while sys.stdin.readline():
 """
 
 
-@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
+@pytest.mark.promise("hook-35")
 def test_memory_is_reported(opened: Opened) -> None:
     """What the process has allocated on a device reaches the scheduler."""
     shell, client = opened()
@@ -392,7 +394,7 @@ def test_memory_is_reported(opened: Opened) -> None:
     assert client.expect(MemoryReported).bytes_allocated < 64 * MIB
 
 
-@pytest.mark.promise("Nothing happens in a process that...")
+@pytest.mark.promise("hook-34")
 def test_a_process_without_cuda_does_nothing(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
@@ -410,7 +412,7 @@ def test_a_process_without_cuda_does_nothing(
     assert scheduler.accepts_none(for_s=0.2)
 
 
-@pytest.mark.promise("hook", "The agent thread has all signals blocked")
+@pytest.mark.promise("hook-23", "The agent thread has all signals blocked")
 def test_the_agent_has_all_signals_blocked(opened: Opened) -> None:
     """The agent's thread, by its name, takes no signal from the program."""
     shell, _ = opened()
@@ -439,7 +441,7 @@ def test_describe_tells_the_state(opened: Opened) -> None:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-24",
     "`GPUSHARE_LOG=debug` writes request, grant, recall and drop lines with times",
 )
 def test_debug_lines_tell_the_story_with_times(opened: Opened) -> None:
@@ -471,7 +473,7 @@ def test_an_unread_pipe_of_messages_stops_nobody(opened: Opened) -> None:
     assert len(shell.errors()) >= 60_000
 
 
-@pytest.mark.promise("hook", "A drain that is merely long is waited for")
+@pytest.mark.promise("hook-25", "A drain that is merely long is waited for")
 def test_nothing_stalls_where_nothing_waits(opened: Opened) -> None:
     """A drain that is merely long is reported with no call waiting."""
     shell, client = opened(window_ms=1000, drain_stall_ms=50)

@@ -18,7 +18,7 @@ Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 NO_CONTEXT, ASSERT = 201, 710
 
 
-@pytest.mark.promise("hook", "Work in a stream waits for the turn, whatever context is current")
+@pytest.mark.promise("hook-26", "Work in a stream waits for the turn, whatever context is current")
 def test_a_thread_without_a_context_waits_for_the_turn(opened: Opened) -> None:
     """The driver takes its work into a created stream, so the gate holds it up. Into a default
     stream it cannot launch: that fails at once."""
@@ -38,7 +38,7 @@ def test_a_thread_without_a_context_waits_for_the_turn(opened: Opened) -> None:
     shell.expect("1 set 0")
 
 
-@pytest.mark.promise("Work in a stream waits for...")
+@pytest.mark.promise("hook-26")
 def test_work_in_a_healthy_context_waits_though_the_current_one_has_failed(
     tmp_path: Path, scheduler: FakeScheduler
 ) -> None:

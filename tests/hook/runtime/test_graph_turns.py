@@ -48,7 +48,7 @@ def is_given_up(report: MemoryReported) -> bool:
     return report.bytes_allocated - report.bytes_parked == 0 and report.bytes_fixed == 0
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 @pytest.mark.parametrize("waits", [False, True])
 def test_it_is_given_up_though_a_launch_waits(opens: Opens, waits: bool) -> None:
     """For the turn, as a program's next launch mostly does. It has its memory when that comes."""
@@ -65,7 +65,7 @@ def test_it_is_given_up_though_a_launch_waits(opens: Opens, waits: bool) -> None
         program.client.expect_memory(lambda report: report.bytes_fixed == SIZE)
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_it_is_given_up_though_the_mover_had_looked_before(opens: Opens) -> None:
     """When nothing had to leave yet: after the drop, before the budget."""
     program = launched(opens)
@@ -80,7 +80,7 @@ def test_it_is_given_up_though_the_mover_had_looked_before(opens: Opens) -> None
     program.client.expect_memory(is_given_up)
 
 
-@pytest.mark.promise("What graphs allocate is claimed...")
+@pytest.mark.promise("accounts-54")
 def test_a_jump_out_of_a_launch_keeps_nothing(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler
 ) -> None:

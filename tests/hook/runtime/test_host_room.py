@@ -40,7 +40,7 @@ SMALL_ONES = 9
 Start = Callable[..., GpuProcess]
 
 
-@pytest.mark.promise("A free while parked gives host...")
+@pytest.mark.promise("backing-29")
 def test_what_is_freed_ends_a_restore_at_once(start: Start, scheduler: FakeScheduler) -> None:
     """What is still parked is freed by another thread: nothing is left to wait for, however full
     the host memory is. One that waited for the mover's next look would wait most of its period each
@@ -87,7 +87,7 @@ int madvise(void *address, size_t bytes, int advice) {
 
 
 @pytest.mark.promise(
-    "park",
+    "park-25",
     "Where the driver pins no more host memory, unpinned memory serves, and is told as such; the "
     "hook measures how fast host memory becomes ready",
 )
@@ -118,7 +118,7 @@ def test_memory_that_cannot_be_pinned_serves_too(
     assert described(memory.shell)["host_unpinned"] == 0
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_room_that_is_not_there_after_all_is_told(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
@@ -158,7 +158,7 @@ def parked(start: Start, scheduler: FakeScheduler, group: Group, **env: str) -> 
     return memory
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 def test_where_others_need_it_host_memory_goes_with_each_chunk_that_is_back(
     start: Start, scheduler: FakeScheduler, group: Group
 ) -> None:
@@ -183,7 +183,7 @@ def test_where_others_need_it_host_memory_goes_with_each_chunk_that_is_back(
     assert all(memory.is_whole(tensor) for tensor in range(3))
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 def test_where_there_is_enough_for_others_copies_stay_until_all_is_back(
     start: Start, scheduler: FakeScheduler, group: Group
 ) -> None:
@@ -203,7 +203,7 @@ def test_where_there_is_enough_for_others_copies_stay_until_all_is_back(
     wait_until(lambda: group.taken()[0] == 2 * SEGMENT)
 
 
-@pytest.mark.promise("A restore that finds no room...")
+@pytest.mark.promise("park-44")
 def test_what_gave_its_host_memory_up_stays_when_the_restore_fails(
     start: Start, scheduler: FakeScheduler, group: Group
 ) -> None:
@@ -225,7 +225,7 @@ def test_what_gave_its_host_memory_up_stays_when_the_restore_fails(
     assert all(memory.is_whole(tensor) for tensor in range(3))
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 def test_a_segment_that_a_park_began_in_vain_goes_back(
     start: Start, scheduler: FakeScheduler, group: Group, sim: SimulatedMachine
 ) -> None:
@@ -255,7 +255,7 @@ def test_a_segment_that_a_park_began_in_vain_goes_back(
     assert all(memory.is_whole(tensor) for tensor in range(3))
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 def test_host_memory_of_a_process_without_a_context_goes_back(
     start: Start, scheduler: FakeScheduler, group: Group
 ) -> None:
@@ -267,7 +267,7 @@ def test_host_memory_of_a_process_without_a_context_goes_back(
     wait_until(lambda: group.taken()[0] == 0)
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_a_device_whose_chunks_find_no_host_memory_holds_up_no_other(
     tmp_path: Path, scheduler: FakeScheduler, group: Group
 ) -> None:
@@ -294,7 +294,7 @@ def test_a_device_whose_chunks_find_no_host_memory_holds_up_no_other(
         process.end()
 
 
-@pytest.mark.promise("Host memory is made ready ahead...")
+@pytest.mark.promise("park-51")
 def test_what_one_device_parks_takes_no_host_memory_for_another_one(
     tmp_path: Path, scheduler: FakeScheduler, group: Group
 ) -> None:
@@ -348,7 +348,7 @@ def test_who_was_short_of_host_memory_once_sleeps_again(
     assert times_slept(memory.shell.pid) - before < 10
 
 
-@pytest.mark.promise("Host memory is never taken beyond...")
+@pytest.mark.promise("park-50")
 def test_a_look_that_takes_long_is_not_the_last_one(
     start: Start, scheduler: FakeScheduler, group: Group
 ) -> None:

@@ -96,7 +96,7 @@ def test_other_handles_are_the_drivers(pure: Pure, data: bytes) -> None:
     assert decoded(pure, b"gpushare" + data[8:])[0] == DAMAGED
 
 
-@pytest.mark.promise("Only a process that shows the...")
+@pytest.mark.promise("backing-47")
 @anything
 @given(st.integers(64, 511))
 def test_one_bit_is_enough_to_refuse(pure: Pure, bit: int) -> None:
@@ -125,7 +125,7 @@ def test_names_of_servers_fit_an_address(pure: Pure) -> None:
     assert len(names) == 4
 
 
-@pytest.mark.promise("Only a process that shows the...")
+@pytest.mark.promise("backing-47")
 @anything
 @given(tokens, st.binary(max_size=40))
 def test_requests_need_the_token(pure: Pure, token: bytes, nonsense: bytes) -> None:
@@ -186,7 +186,7 @@ def test_a_block_in_several_packets(pure: Pure) -> None:
     assert not reply.takes(reply.batch(0))
 
 
-@pytest.mark.promise("Only a process that shows the...")
+@pytest.mark.promise("backing-47")
 def test_packets_that_are_not_believed(pure: Pure) -> None:
     """Descriptors or bytes that lack, sizes that do not add up, the wrong order, another block, and
     a block in which the handle's allocation cannot lie."""
@@ -229,7 +229,7 @@ def test_a_last_packet_that_leaves_a_hole(pure: Pure) -> None:
     assert not reply.takes(batch)
 
 
-@pytest.mark.promise("Only a process that shows the...")
+@pytest.mark.promise("backing-47")
 @anything
 @given(st.binary(max_size=16))
 def test_what_importers_say_later(pure: Pure, nonsense: bytes) -> None:

@@ -91,7 +91,7 @@ def test_a_waiter_asks_the_next_scheduler(opened: Opened, scheduler: FakeSchedul
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-33",
     "Scheduler gone: waiting calls follow the fallback, `wait` or `run`",
 )
 def test_without_a_scheduler_calls_wait_and_the_user_hears_what_to_do(
@@ -116,7 +116,7 @@ def test_without_a_scheduler_calls_wait_and_the_user_hears_what_to_do(
     shell.expect("0 spin 0")
 
 
-@pytest.mark.promise("Scheduler gone: waiting calls follow the...")
+@pytest.mark.promise("bad-input-33")
 def test_without_a_scheduler_the_fallback_run_lets_calls_through(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -148,7 +148,7 @@ WRONG = {
 }
 
 
-@pytest.mark.promise("A scheduler that hangs or answers...")
+@pytest.mark.promise("bad-input-47")
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_scheduler_that_speaks_nonsense_loses_the_connection(
     opened: Opened, scheduler: FakeScheduler, fault: str
@@ -170,7 +170,7 @@ def test_a_scheduler_that_speaks_nonsense_loses_the_connection(
     shell.expect("0 spin 0")
 
 
-@pytest.mark.promise("Half a message and then silence...")
+@pytest.mark.promise("bad-input-58")
 def test_half_a_message_and_then_silence(opened: Opened, scheduler: FakeScheduler) -> None:
     """A frame that was begun has five seconds; then the hook connects anew."""
     shell, client = opened()
@@ -280,7 +280,7 @@ def squat(path: Path, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
 
 
-@pytest.mark.promise("A program that closes all descriptors...")
+@pytest.mark.promise("bad-input-1")
 def test_a_program_that_closes_all_descriptors_loses_nothing(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
@@ -311,7 +311,7 @@ def test_a_program_that_closes_all_descriptors_loses_nothing(
     assert file.read_bytes() == b"mine"
 
 
-@pytest.mark.promise("A scheduler that hangs or answers...")
+@pytest.mark.promise("bad-input-47")
 def test_a_scheduler_that_does_not_read_costs_nothing(
     opened: Opened, scheduler: FakeScheduler
 ) -> None:

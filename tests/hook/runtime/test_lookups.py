@@ -35,7 +35,7 @@ def parked(start: Start, scheduler: FakeScheduler, env: dict[str, str]) -> Memor
     return memory
 
 
-@pytest.mark.promise("Graphs are made ready, and textures made...")
+@pytest.mark.promise("park-24")
 def test_a_node_is_added_by_a_thread_without_a_context(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -47,7 +47,7 @@ def test_a_node_is_added_by_a_thread_without_a_context(
     assert memory.result("node", thread=1) == 0
 
 
-@pytest.mark.promise("A driver's function that no header has...")
+@pytest.mark.promise("hook-50")
 def test_an_unknown_function_is_called_by_a_thread_without_a_context(
     start: Start, scheduler: FakeScheduler, newer_driver: dict[str, str]
 ) -> None:

@@ -148,7 +148,7 @@ def test_memory_is_mapped_without_a_context(opens: Opens) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-26",
     "Memory that a program maps itself takes no more host memory than there is of it, whatever the "
     "sizes of its handles are",
 )
@@ -311,7 +311,7 @@ EXPORTS = "hold cuMemExportToShareableHandle until=exported"
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-12",
     "Memory that is being exported keeps its handle of the driver's until the driver has answered, "
     "although other threads give the memory back or the turn is recalled",
 )
@@ -329,7 +329,7 @@ def test_an_export_has_its_memory_until_it_is_over(opens: Opens) -> None:
     assert program.run("read(at, 4)") == "b'kept'"
 
 
-@pytest.mark.promise("Memory that is being exported keeps its handle...")
+@pytest.mark.promise("backing-12")
 def test_an_export_that_is_refused_has_its_memory_until_then(opens: Opens) -> None:
     """It is not fixed for that, and leaves when the driver has answered."""
     program = opens(EXPORTS)
@@ -350,7 +350,7 @@ def test_an_export_that_is_refused_has_its_memory_until_then(opens: Opens) -> No
     assert program.result(thread=2) == "b'kept'"
 
 
-@pytest.mark.promise("Memory that is being exported keeps its handle...")
+@pytest.mark.promise("backing-12")
 def test_a_free_waits_for_the_exports_of_its_memory(opens: Opens) -> None:
     """Another process is given memory of cuMemAlloc by the handles that go with a free. What they
     lead to is dropped."""
@@ -397,7 +397,7 @@ def test_a_jump_out_of_the_wait_leaves_nothing_behind(
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-13",
     "Memory of a program's that was never mapped leaves and comes back without a copy and without "
     "host memory",
 )
@@ -426,7 +426,7 @@ def test_memory_that_was_never_mapped_is_dropped(
     assert program.result() == "(0, 0, b'kept')"
 
 
-@pytest.mark.promise("Memory of a program's that was never mapped leaves and...")
+@pytest.mark.promise("backing-13")
 def test_memory_that_was_never_mapped_is_told_as_such(opens: Opens, tmp_path: Path) -> None:
     """It can leave though there is no host memory for it. What was mapped cannot."""
     group, size = Group(tmp_path), 64 * MIB

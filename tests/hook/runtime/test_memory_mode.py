@@ -27,7 +27,7 @@ CREATED_BY_HOLD = 2
 """Chunks; one more with CONTEXT."""
 TWO_CHUNKS = 128 * MIB
 
-pytestmark = pytest.mark.promise("Memory mode, reserve and a smaller...")
+pytestmark = pytest.mark.promise("accounts-49")
 
 
 def opened(start: Start, scheduler: FakeScheduler, faults: str, mode: MemoryMode) -> MemoryShell:

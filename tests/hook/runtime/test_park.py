@@ -69,7 +69,7 @@ FIRST = SMALL + SIZE
 
 
 @pytest.mark.promise(
-    "park",
+    "park-27",
     "Memory leaves the device and comes back to the same addresses, every byte the same",
 )
 def test_parked_memory_comes_back_as_it_was(holder: MemoryShell) -> None:
@@ -85,7 +85,7 @@ def test_parked_memory_comes_back_as_it_was(holder: MemoryShell) -> None:
     assert holder.client.expect_memory(lambda report: report.bytes_parked == 0)
 
 
-@pytest.mark.promise("Memory stays where it is when...")
+@pytest.mark.promise("park-28")
 @pytest.mark.parametrize("kind", ALIKE)
 def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
     """A budget below what is there parks down to it, chunk by chunk, and no further. A small chunk
@@ -100,7 +100,7 @@ def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-28",
     "Memory stays where it is when a turn is given back, unless others need the space",
 )
 @pytest.mark.parametrize("kind", ALIKE)
@@ -116,7 +116,7 @@ def test_a_turn_given_back_leaves_memory_where_it_is(holder: MemoryShell) -> Non
 
 
 @pytest.mark.promise(
-    "park",
+    "park-29",
     "Memory is all back before the gate opens, and comes as far as the budget reaches at each "
     "moment",
 )
@@ -137,7 +137,7 @@ def test_a_budget_that_grows_lets_memory_back_piece_by_piece(holder: MemoryShell
 
 
 @pytest.mark.promise(
-    "park",
+    "park-30",
     "A recall in the middle of a restore gives the turn back at once, and nothing is lost",
 )
 def test_a_recall_in_the_middle_of_a_restore_drops_at_once(holder: MemoryShell) -> None:
@@ -160,7 +160,7 @@ def test_a_recall_in_the_middle_of_a_restore_drops_at_once(holder: MemoryShell) 
     assert holder.is_whole(1)
 
 
-@pytest.mark.promise("Memory leaves the device and comes...")
+@pytest.mark.promise("park-27")
 def test_a_grant_in_the_middle_of_a_park_turns_it_round(holder: MemoryShell) -> None:
     """The mover's goal changes within a chunk, whatever was on its way, all of it included."""
     holder.take_turn()
@@ -178,7 +178,7 @@ def test_a_grant_in_the_middle_of_a_park_turns_it_round(holder: MemoryShell) -> 
         holder.take_turn()
 
 
-@pytest.mark.promise("park", "An interrupt during a restore fails the waiting call alone")
+@pytest.mark.promise("park-31", "An interrupt during a restore fails the waiting call alone")
 @pytest.mark.parametrize("kind", ALIKE)
 def test_an_interrupt_in_the_middle_of_a_restore_leaves_all_usable(holder: MemoryShell) -> None:
     """The waiting call fails with the documented error, the turn goes back, nothing is lost."""
@@ -199,7 +199,7 @@ def test_an_interrupt_in_the_middle_of_a_restore_leaves_all_usable(holder: Memor
 
 
 @pytest.mark.promise(
-    "park",
+    "park-32",
     "A holder that grows waits for budget, can be interrupted and recalled meanwhile, and is out "
     "of memory only by the scheduler's word",
 )
@@ -214,7 +214,7 @@ def test_a_growing_holder_asks_and_waits_for_budget(holder: MemoryShell, kind: s
     assert holder.need(0)
 
 
-@pytest.mark.promise("A holder that grows waits for...")
+@pytest.mark.promise("park-32")
 @pytest.mark.parametrize("kind", ALIKE)
 def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None:
     """Refused by the scheduler, the allocation fails as on a full device; the next one may fit."""
@@ -226,7 +226,7 @@ def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None
     assert holder.run(f"new 3 {SMALL}") == 0
 
 
-@pytest.mark.promise("A holder that grows waits for...")
+@pytest.mark.promise("park-32")
 @pytest.mark.parametrize("kind", ALIKE)
 def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
     """As a call at the gate: the documented error, and the need is taken back."""
@@ -242,7 +242,7 @@ def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-33",
     "A refusal is answered to the allocation that it is meant for, whatever was interrupted before",
 )
 @pytest.mark.parametrize("kind", ALIKE)
@@ -263,7 +263,7 @@ def test_a_refusal_that_crosses_a_cancellation_hits_nobody_else(holder: MemorySh
     assert holder.result("new") == 0
 
 
-@pytest.mark.promise("A refusal is answered to the...")
+@pytest.mark.promise("park-33")
 @pytest.mark.parametrize("kind", ALIKE)
 def test_a_refusal_after_a_cancellation_is_believed_at_once(holder: MemoryShell) -> None:
     """Whatever was interrupted before, the need that it names is told and refused once."""
@@ -280,7 +280,7 @@ def test_a_refusal_after_a_cancellation_is_believed_at_once(holder: MemoryShell)
 
 
 @pytest.mark.promise(
-    "park",
+    "park-34",
     "The user reads why memory was refused and what to do, at most once a minute for each reason",
 )
 def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell, kind: str) -> None:
@@ -300,7 +300,7 @@ def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell, kind: 
 
 
 @pytest.mark.promise(
-    "park",
+    "park-35",
     "Without the turn nothing is allocated; with the drop of a turn everything is counted",
 )
 def test_a_first_allocation_waits_for_turn_and_budget(opens: Opened) -> None:
@@ -313,7 +313,7 @@ def test_a_first_allocation_waits_for_turn_and_budget(opens: Opened) -> None:
     assert memory.result("new") == 0
 
 
-@pytest.mark.promise("park", "Freed memory is gone wherever it was")
+@pytest.mark.promise("park-36", "Freed memory is gone wherever it was")
 def test_memory_of_a_parked_tensor_can_be_freed(holder: MemoryShell) -> None:
     """A free never waits for the turn; parked memory is given back where it is."""
     holder.take_turn()
@@ -328,7 +328,7 @@ def test_memory_of_a_parked_tensor_can_be_freed(holder: MemoryShell) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-37",
     "Parks and restores are in the debug log with bytes, time and rate, and what is where in the "
     "description",
 )
@@ -350,7 +350,7 @@ def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
         assert line.endswith(" GB/s")
 
 
-@pytest.mark.promise("Parks and restores are in the...")
+@pytest.mark.promise("park-37")
 @pytest.mark.parametrize("kind", ALIKE)
 def test_the_description_tells_what_is_where(holder: MemoryShell) -> None:
     """For each device: allocated, on the device, parked, fixed, and the budget."""
@@ -366,7 +366,7 @@ def test_the_description_tells_what_is_where(holder: MemoryShell) -> None:
     assert json.loads(text)["memory_follows"] is True
 
 
-@pytest.mark.promise("park", "`GPUSHARE_MEMORY=off` leaves one process's memory where it is")
+@pytest.mark.promise("park-38", "`GPUSHARE_MEMORY=off` leaves one process's memory where it is")
 @pytest.mark.parametrize("kind", ALIKE)
 def test_one_process_can_be_left_out(opens: Opened) -> None:
     """GPUSHARE_MEMORY=off: its memory stays where it is, whatever the scheduler says."""
@@ -382,7 +382,7 @@ def test_one_process_can_be_left_out(opens: Opened) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-39",
     "A driver in another namespace of the dynamic linker is noticed: nothing is parked from then "
     "on, all counts as fixed, and the user is told why",
 )

@@ -89,7 +89,7 @@ def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-40",
     "Memory that the driver would not unmap or release is not told as parked, and is used again "
     "or freed",
 )
@@ -115,7 +115,7 @@ def test_memory_that_the_driver_would_not_take_back(
     assert memory.shell.log_lines("could not be freed") == []
 
 
-@pytest.mark.promise("Memory that the driver would not...")
+@pytest.mark.promise("park-40")
 @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
 def test_memory_that_the_driver_would_not_take_back_is_freed(
     opens_in_chunks: Opened, sim: SimulatedMachine, call: str
@@ -131,7 +131,7 @@ def test_memory_that_the_driver_would_not_take_back_is_freed(
     assert "could not be freed" not in memory.shell.log.read_text()
 
 
-@pytest.mark.promise("Memory that the driver would not...")
+@pytest.mark.promise("park-40")
 @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
 def test_a_restore_that_cannot_be_rolled_back(
     opens: Opened, sim: SimulatedMachine, call: str
@@ -150,7 +150,7 @@ def test_a_restore_that_cannot_be_rolled_back(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-41",
     "Nothing is unmapped while a copy may run, whatever the driver answers",
 )
 @pytest.mark.full
@@ -171,7 +171,7 @@ def test_an_answer_that_says_nothing_of_a_copy_is_not_its_end(
     assert_comes_back(memory, sim)
 
 
-@pytest.mark.promise("Nothing is unmapped while a copy...")
+@pytest.mark.promise("park-41")
 @pytest.mark.full
 @pytest.mark.parametrize("way", ["out", "in"])
 def test_a_copy_whose_end_the_driver_never_tells(
@@ -204,7 +204,7 @@ def test_a_copy_whose_end_the_driver_never_tells(
     assert_comes_back(memory, sim)
 
 
-@pytest.mark.promise("park", "A full device fixes nothing for want of a stream")
+@pytest.mark.promise("park-42", "A full device fixes nothing for want of a stream")
 @pytest.mark.parametrize("call", ["cuStreamCreate", "cuEventCreate"])
 def test_a_device_that_is_too_full_for_a_stream(opens: Opened, call: str) -> None:
     """Its stream is tried again until there is memory for it; nothing is fixed meanwhile."""
@@ -216,7 +216,7 @@ def test_a_device_that_is_too_full_for_a_stream(opens: Opened, call: str) -> Non
     assert [report.bytes_fixed for report in reports if report.bytes_fixed] == []
 
 
-@pytest.mark.promise("A full device fixes nothing for...")
+@pytest.mark.promise("park-42")
 def test_streams_are_made_before_memory_has_to_leave(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
@@ -264,7 +264,7 @@ def two(tmp_path: Path, scheduler: FakeScheduler) -> Iterator[Healthy]:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-43",
     "A sticky error in one context keeps neither the memory of others away nor the mover busy",
 )
 def test_what_is_lost_with_its_context_keeps_no_gate_shut(two: Healthy) -> None:
@@ -282,7 +282,7 @@ def test_what_is_lost_with_its_context_keeps_no_gate_shut(two: Healthy) -> None:
     assert both.hears("w") == "[8]"
 
 
-@pytest.mark.promise("Nothing is unmapped while a copy...")
+@pytest.mark.promise("park-41")
 @pytest.mark.parametrize(
     "nth", [2, *(pytest.param(nth, marks=pytest.mark.full) for nth in (3, 4)), 5]
 )

@@ -104,7 +104,7 @@ def start_stranger(start: Callable[..., GpuProcess]) -> GpuProcess:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-44",
     "A restore that finds no room asks for it, tries on, rolls back when there is none in time, "
     "and succeeds later",
 )
@@ -130,7 +130,7 @@ def test_a_restore_without_room_is_rolled_back_and_tried_again(
     assert_whole(memory)
 
 
-@pytest.mark.promise("A restore that finds no room...")
+@pytest.mark.promise("park-44")
 def test_room_that_is_made_lets_a_restore_go_on(
     opens: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -150,7 +150,7 @@ def test_room_that_is_made_lets_a_restore_go_on(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-45",
     "An allocation that the driver has no memory for asks for room before it fails",
 )
 def test_an_allocation_without_room_asks_for_it(
@@ -182,7 +182,7 @@ def fill_up(start: Callable[..., GpuProcess], free_bytes: int) -> GpuProcess:
     return stranger
 
 
-@pytest.mark.promise("park", "No more room is asked for than is missing")
+@pytest.mark.promise("park-46", "No more room is asked for than is missing")
 @pytest.mark.parametrize(("free_mib", "asked_mib"), [(10, 22), (30, 8)])
 def test_no_more_room_is_asked_for_than_is_missing(
     opens_whole: Opened, start: Callable[..., GpuProcess], free_mib: int, asked_mib: int
@@ -198,7 +198,7 @@ def test_no_more_room_is_asked_for_than_is_missing(
     assert memory.result("new") == 0
 
 
-@pytest.mark.promise("An allocation that the driver has...")
+@pytest.mark.promise("park-45")
 def test_room_that_was_made_in_part_may_do(opens: Opened, start: Callable[..., GpuProcess]) -> None:
     """Others could not make all that was asked for; what they did make is enough."""
     memory = hold(opens(reclaim_ms=20_000))
@@ -212,7 +212,7 @@ def test_room_that_was_made_in_part_may_do(opens: Opened, start: Callable[..., G
     assert_whole(memory)
 
 
-@pytest.mark.promise("An allocation that the driver has...")
+@pytest.mark.promise("park-45")
 def test_a_budget_that_has_become_smaller_is_waited_for(
     opens_whole: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -248,7 +248,7 @@ def test_an_answer_to_another_request_is_none(
     assert memory.result("new") == 0
 
 
-@pytest.mark.promise("Out-of-memory although the budget has room...")
+@pytest.mark.promise("backing-27")
 def test_room_is_asked_for_again_when_somebody_took_it(
     opens_whole: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -268,7 +268,7 @@ def test_room_is_asked_for_again_when_somebody_took_it(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-47",
     "An interrupt while room is being made cancels the call, as any that waits",
 )
 def test_an_interrupt_while_room_is_made_cancels_the_allocation(
@@ -292,7 +292,7 @@ def test_an_interrupt_while_room_is_made_cancels_the_allocation(
     assert_whole(memory)
 
 
-@pytest.mark.promise("park", "A copy error loses nothing, on the way out and on the way in")
+@pytest.mark.promise("park-48", "A copy error loses nothing, on the way out and on the way in")
 def test_a_copy_that_fails_on_the_way_out_leaves_its_chunk_where_it_is(opens: Opened) -> None:
     """It counts as fixed, and is told so; the rest is parked."""
     memory = hold(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyDtoHAsync nth=1 result=1"}))
@@ -307,7 +307,7 @@ def test_a_copy_that_fails_on_the_way_out_leaves_its_chunk_where_it_is(opens: Op
 
 
 @pytest.mark.promise(
-    "park",
+    "park-49",
     "A chunk that could not be copied out counts as fixed only until it is tried again, ever "
     "later and not for ever",
 )
@@ -327,7 +327,7 @@ def test_a_copy_that_failed_on_the_way_out_is_made_again_later(opens: Opened) ->
     assert_whole(memory)
 
 
-@pytest.mark.promise("A chunk that could not be...")
+@pytest.mark.promise("park-49")
 def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens_in_chunks: Opened) -> None:
     """Each chunk is tried again after one second, then after two, or a quarter of that earlier with
     others: the mover does not spin."""
@@ -346,7 +346,7 @@ def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens_in_chunks: 
     assert all(memory.is_whole(tensor) for tensor in range(chunks))
 
 
-@pytest.mark.promise("A copy error loses nothing, on...")
+@pytest.mark.promise("park-48")
 def test_a_copy_that_fails_on_the_way_in_is_made_again(opens: Opened) -> None:
     """The restore is rolled back; the host copy was kept, so the next one succeeds."""
     memory = parked(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyHtoDAsync nth=2 result=1"}))
@@ -372,7 +372,7 @@ def write_group(root: Path, room_bytes: int) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-50",
     "Host memory is never taken beyond what any level of the control groups leaves, of both "
     "versions; where it ends, parking stops and the true room is told",
 )
@@ -401,7 +401,7 @@ def resident_mib(process: GpuProcess) -> int:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-51",
     "Host memory is made ready ahead of need while the turn is held, used again, and given back "
     "when nobody needs it or the system is short",
 )
@@ -418,7 +418,7 @@ def test_host_memory_is_made_ready_ahead_and_given_back_when_it_is_short(
     wait_until(lambda: resident_mib(memory.shell) < before_mib + 32)
 
 
-@pytest.mark.promise("park", "A fork while memory is parked harms neither side")
+@pytest.mark.promise("park-52", "A fork while memory is parked harms neither side")
 def test_a_fork_while_memory_is_parked_leaves_it_to_the_parent(opens: Opened) -> None:
     """The child has neither the mover nor the copies, and ends; the parent has every byte."""
     memory = parked(opens())
@@ -431,7 +431,7 @@ def test_a_fork_while_memory_is_parked_leaves_it_to_the_parent(opens: Opened) ->
 
 
 @pytest.mark.promise(
-    "park",
+    "park-53",
     "A process that is killed, or ends, while it parks leaves nothing behind",
 )
 def test_a_process_that_is_killed_while_it_parks_frees_the_device(
@@ -449,7 +449,7 @@ def test_a_process_that_is_killed_while_it_parks_frees_the_device(
     stranger.expect("0 new 0")
 
 
-@pytest.mark.promise("park", "Memory of a context with a sticky error is fixed, and told so")
+@pytest.mark.promise("park-54", "Memory of a context with a sticky error is fixed, and told so")
 def test_memory_of_a_context_with_a_sticky_error_is_fixed(opens: Opened) -> None:
     """The turn goes back at once; nothing can be copied out of it, and nobody waits for that."""
     memory = hold(opens())
@@ -461,7 +461,7 @@ def test_memory_of_a_context_with_a_sticky_error_is_fixed(opens: Opened) -> None
     assert memory.run("spin d 1000") == 710
 
 
-@pytest.mark.promise("A holder that grows waits for...")
+@pytest.mark.promise("park-32")
 def test_a_recall_passes_by_a_call_that_waits_for_budget(opens_whole: Opened) -> None:
     """It is outside the gate and has nothing yet, so the turn goes back; its need is told again
     with what is there then."""
@@ -481,7 +481,7 @@ def test_a_recall_passes_by_a_call_that_waits_for_budget(opens_whole: Opened) ->
     assert_whole(memory)
 
 
-@pytest.mark.promise("Without the turn nothing is allocated...")
+@pytest.mark.promise("park-35")
 def test_recalls_among_allocations_give_the_turn_back_with_true_numbers(opens: Opened) -> None:
     """However allocations and recalls meet: with the drop everything is counted, and nothing is
     beyond the budget."""
@@ -503,7 +503,7 @@ def test_recalls_among_allocations_give_the_turn_back_with_true_numbers(opens: O
 
 
 @pytest.mark.promise(
-    "park",
+    "park-55",
     "Without a scheduler nothing comes back, whatever the fallback is; the next one gives the "
     "credit",
 )
@@ -526,7 +526,7 @@ def test_without_a_scheduler_parked_memory_stays_parked(
     assert_whole(memory)
 
 
-@pytest.mark.promise("A process that is killed, or...")
+@pytest.mark.promise("park-53")
 def test_a_process_that_ends_while_it_parks_ends_soon(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
@@ -543,7 +543,7 @@ def test_a_process_that_ends_while_it_parks_ends_soon(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-56",
     "Parked memory is copied to no child and no core file, and goes back to the system only",
 )
 def test_nothing_of_the_arena_is_written_to_a_core_or_copied_to_children(opens: Opened) -> None:
@@ -560,7 +560,7 @@ def test_nothing_of_the_arena_is_written_to_a_core_or_copied_to_children(opens: 
 
 
 @pytest.mark.promise(
-    "park",
+    "park-57",
     "Memory stays on the device where the video encoder or optical flow is loaded, which use "
     "it outside turns",
 )
@@ -583,7 +583,7 @@ def test_memory_that_a_library_uses_without_launches_stays(
     assert_whole(memory)
 
 
-@pytest.mark.promise("Memory stays on the device where the video encoder...")
+@pytest.mark.promise("park-57")
 @pytest.mark.parametrize(("kind", "fixed"), [("pieces", HELD), ("mapped", 0)])
 def test_memory_for_rdma_stays_where_that_is_loaded(
     start: Callable[..., GpuProcess],
@@ -608,7 +608,7 @@ def test_memory_for_rdma_stays_where_that_is_loaded(
     assert_whole(memory)
 
 
-@pytest.mark.promise("Memory stays on the device where the video encoder...")
+@pytest.mark.promise("park-57")
 def test_memory_that_would_stay_does_not_come_ahead_of_its_turn(
     opens: Opened, tmp_path: Path
 ) -> None:

@@ -73,7 +73,7 @@ def assert_parks_and_comes_back(both: TwoDevices, a: int, b: int) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-58",
     "Restored memory keeps its host copy until all of it is confirmed, however goals change "
     "meanwhile; no old copy is ever restored",
 )
@@ -101,7 +101,7 @@ def test_a_grant_while_memory_that_came_back_leaves_again(crossed: Crossed) -> N
     assert_parks_and_comes_back(both, 9, 10)
 
 
-@pytest.mark.promise("Restored memory keeps its host copy...")
+@pytest.mark.promise("park-58")
 def test_a_recall_while_a_restore_is_rolled_back(crossed: Crossed) -> None:
     """There was no room for all of it, and what had come leaves again when the turn is recalled:
     the rest of it leaves for the recall's sake, and nothing stays on the device for good."""
@@ -123,7 +123,7 @@ def test_a_recall_while_a_restore_is_rolled_back(crossed: Crossed) -> None:
     assert both.hears("g") == "0"
 
 
-@pytest.mark.promise("Restored memory keeps its host copy...")
+@pytest.mark.promise("park-58")
 def test_a_grant_while_what_arrives_late_is_to_leave(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
@@ -176,7 +176,7 @@ def test_a_grant_while_what_arrives_late_is_to_leave(
     assert memory.is_whole(1)
 
 
-@pytest.mark.promise("Restored memory keeps its host copy...")
+@pytest.mark.promise("park-58")
 def test_what_is_freed_while_it_waits_to_come_is_not_waited_for(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler
 ) -> None:
@@ -200,7 +200,7 @@ def test_what_is_freed_while_it_waits_to_come_is_not_waited_for(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-59",
     "What has left is not told as there again while a budget does not reach for it: whoever waits "
     "for the room would wait for ever",
 )

@@ -57,7 +57,7 @@ def memory(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-60",
     "Park and restore are clean under the address, undefined-behaviour and thread sanitizers",
 )
 @pytest.mark.full
@@ -101,7 +101,7 @@ def test_turns_that_park_under_a_sanitizer(memory: MemoryShell, kind: str) -> No
 
 
 @pytest.mark.full
-@pytest.mark.promise("Park and restore are clean under...")
+@pytest.mark.promise("park-60")
 def test_a_process_that_ends_in_a_restore_under_a_sanitizer(memory: MemoryShell) -> None:
     """A wait that is cancelled in a restore, then the end of the process in another one."""
     memory.take_turn()
@@ -118,8 +118,8 @@ def test_a_process_that_ends_in_a_restore_under_a_sanitizer(memory: MemoryShell)
 
 
 @pytest.mark.full
-@pytest.mark.promise("Park and restore are clean under...")
-@pytest.mark.promise("Memory of more than 64 MiB in one...")
+@pytest.mark.promise("park-60")
+@pytest.mark.promise("backing-14")
 def test_memory_is_given_away_under_a_sanitizer(
     sanitized: Sanitized, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +179,7 @@ def pausing(
 
 
 @pytest.mark.full
-@pytest.mark.promise("Park and restore are clean under...")
+@pytest.mark.promise("park-60")
 @pytest.mark.parametrize("way", ["leave", "come"])
 def test_memory_that_is_freed_while_it_moves(
     pausing: MemoryShell, sim: SimulatedMachine, way: str

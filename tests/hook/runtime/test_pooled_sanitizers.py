@@ -49,7 +49,7 @@ def take_turns(scheduler: FakeScheduler, program: GpuProcess) -> tuple[int, str]
     return turns, said
 
 
-@pytest.mark.promise("It is clean under AddressSanitizer, UndefinedBehaviorSanitizer...")
+@pytest.mark.promise("hook-29")
 @pytest.mark.full
 def test_threads_share_a_pool_under_a_sanitizer(
     sanitized: Sanitized, scheduler: FakeScheduler

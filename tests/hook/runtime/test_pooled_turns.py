@@ -41,7 +41,7 @@ def take(program: MappingProgram, name: str, size: str) -> None:
     assert program.result() == "None"
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 @pytest.mark.parametrize("frees", ["", "give(a)"])
 def test_what_was_lost_is_not_handed_out_again(
     opens: Opens, sim: SimulatedMachine, frees: str
@@ -79,7 +79,7 @@ def test_what_was_lost_is_not_handed_out_again(
     assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
 
 
-@pytest.mark.promise("What pools keep is given up...")
+@pytest.mark.promise("backing-9")
 @pytest.mark.parametrize("asks", ["alloc(700 * MIB)", "create(700 * MIB)"])
 def test_a_full_device_has_what_pools_keep(opens: Opens, asks: str) -> None:
     """Before others are asked for room, or after they made none."""
@@ -91,7 +91,7 @@ def test_a_full_device_has_what_pools_keep(opens: Opens, asks: str) -> None:
     assert program.result() == "(True, 0)"
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 def test_a_jump_out_of_an_allocation_keeps_no_pool(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_jump_out_of_an_allocation_keeps_no_pool(
     wait_until(lambda: sim.happened() == ["stall cuMemAddressFree"])
 
 
-@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.promise("backing-8")
 @pytest.mark.parametrize("size", ["8 * MIB", "256 * MIB"])
 @pytest.mark.parametrize("frees_first", [True, False])
 def test_what_was_lost_counts_no_more_when_it_is_freed(

@@ -90,7 +90,7 @@ def recall_often(
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-28",
     "No launch slips through after the gate has closed: 8 launching threads, 10,000 recalls, "
     "judged by the journal",
 )
@@ -103,7 +103,7 @@ def test_no_launch_escapes_the_gate_in_many_recalls(
     recall_often(start, scheduler, sim, count=count)
 
 
-@pytest.mark.promise("No launch slips through after the...")
+@pytest.mark.promise("hook-28")
 def test_without_recalls_the_judge_sees_the_violation(
     start: Start, scheduler: FakeScheduler, tmp_path: Path, sim: SimulatedMachine
 ) -> None:

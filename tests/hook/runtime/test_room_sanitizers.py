@@ -56,7 +56,7 @@ def until_both_end(memory: MemoryShell, step: Callable[[], object]) -> list[str]
     return sorted(answers)
 
 
-@pytest.mark.promise("Park and restore are clean under...")
+@pytest.mark.promise("park-60")
 @pytest.mark.full
 def test_needs_rooms_and_failed_copies_under_a_sanitizer(memory: MemoryShell) -> None:
     """Copies out that fail and are made again, room that is asked for again and again by two

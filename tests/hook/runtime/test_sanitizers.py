@@ -88,7 +88,7 @@ def assert_clean(process: GpuProcess) -> None:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "hook",
+    "hook-29",
     "It is clean under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer",
 )
 def test_recalls_under_a_sanitizer(
@@ -119,7 +119,7 @@ def open_shell(sanitized: Sanitized, scheduler: FakeScheduler) -> tuple[GpuProce
 
 
 @pytest.mark.full
-@pytest.mark.promise("It is clean under AddressSanitizer, UndefinedBehaviorSanitizer...")
+@pytest.mark.promise("hook-29")
 def test_streams_captures_and_cells_under_a_sanitizer(
     sanitized: Sanitized, scheduler: FakeScheduler
 ) -> None:
@@ -154,7 +154,7 @@ def test_streams_captures_and_cells_under_a_sanitizer(
 
 
 @pytest.mark.full
-@pytest.mark.promise("It is clean under AddressSanitizer, UndefinedBehaviorSanitizer...")
+@pytest.mark.promise("hook-29")
 def test_reconnections_under_a_sanitizer(sanitized: Sanitized, scheduler: FakeScheduler) -> None:
     """A scheduler that comes and goes, nonsense from it, and a device-side assertion."""
     shell, client = open_shell(sanitized, scheduler)

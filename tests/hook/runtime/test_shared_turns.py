@@ -62,7 +62,7 @@ class Importer:
         return int.from_bytes(packet[8:12], "little"), len(fds)
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_what_has_a_host_copy_is_not_given(program: MappingProgram) -> None:
     """It came back ahead of the turn, and could leave again without a copy: what an importer writes
     would be lost. So the turn is asked for first."""
@@ -80,7 +80,7 @@ def test_what_has_a_host_copy_is_not_given(program: MappingProgram) -> None:
     fixed(program, SIZE)
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_what_is_on_the_device_is_given_at_once(program: MappingProgram) -> None:
     """Without the turn too, and it stays from then on, until the importer says its word."""
     fixed(program, 0)
@@ -95,7 +95,7 @@ def test_what_is_on_the_device_is_given_at_once(program: MappingProgram) -> None
     assert program.client.count(TurnRequested) == 1
 
 
-@pytest.mark.promise("Memory of which nobody knows who has it...")
+@pytest.mark.promise("backing-19")
 def test_a_connection_that_ends_without_a_word(program: MappingProgram) -> None:
     """Its process lives, so that it may have the memory."""
     importer = Importer(program)
@@ -110,7 +110,7 @@ def test_a_connection_that_ends_without_a_word(program: MappingProgram) -> None:
     assert (report.bytes_fixed, report.bytes_parked) == (SIZE, 0)
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_who_waits_and_goes_is_forgotten(program: MappingProgram) -> None:
     """Memory that comes back for it moves again, and the next one is served."""
     fixed(program, 0)
@@ -134,7 +134,7 @@ def test_who_waits_and_goes_is_forgotten(program: MappingProgram) -> None:
     assert heard == (SERVED, 1)
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_an_interrupt_of_the_owner_ends_nobody_elses_wait(program: MappingProgram) -> None:
     """It cancels all waits of its process; this one is begun anew."""
     fixed(program, 0)

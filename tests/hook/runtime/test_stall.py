@@ -14,7 +14,7 @@ Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-30",
     "A drain that stalls on a gated call of the same process reopens the gate",
 )
 def test_a_drain_that_waits_for_a_gated_call_ends_by_reopening(opened: Opened) -> None:
@@ -41,7 +41,7 @@ def test_a_drain_that_waits_for_a_gated_call_ends_by_reopening(opened: Opened) -
     assert (dropped.turn_id, dropped.reason) == (turn, DropReason.RECALL)
 
 
-@pytest.mark.promise("A drain that stalls on a gated call...")
+@pytest.mark.promise("hook-30")
 def test_streams_of_one_thread_go_on_after_a_reopening(opened: Opened) -> None:
     """The drain adds no order between blocking streams: after it was taken back, work on one can
     still release work on another."""
@@ -81,7 +81,7 @@ def test_the_window_lets_a_call_through_that_releases_the_work_before_it(opened:
     shell.expect("0 sync 0")
 
 
-@pytest.mark.promise("A drain that stalls on a gated call...")
+@pytest.mark.promise("hook-30")
 def test_an_end_of_a_cell_that_stalls_on_a_call_reopens_by_itself(opened: Opened) -> None:
     """Without a recall the hook takes its own release back, also while others wait."""
     shell, client = opened(drain_stall_ms=60)

@@ -16,7 +16,7 @@ CHUNK = 32 * MIB
 GIB = 1 << 30
 
 
-@pytest.mark.promise("Memory stays where it is when...")
+@pytest.mark.promise("park-28")
 def test_what_is_over_the_budget_leaves_and_no_more(pure: Pure) -> None:
     """What is on its way out counts as gone."""
     view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, to_leave=10)
@@ -28,7 +28,7 @@ def test_what_is_over_the_budget_leaves_and_no_more(pure: Pure) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-61",
     "Several chunks are always on their way; a change of goal or budget takes effect within a "
     "chunk, and none is lost",
 )
@@ -45,7 +45,7 @@ def test_several_chunks_are_on_their_way_and_not_all(pure: Pure) -> None:
     assert view.step(pure) is Step.WAIT
 
 
-@pytest.mark.promise("Several chunks are always on their...")
+@pytest.mark.promise("park-61")
 def test_chunks_with_a_good_copy_leave_without_being_copied(pure: Pure) -> None:
     """They are unmapped first, once none is on its way in."""
     view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, to_leave=1, to_take_back=1, copies=1)
@@ -88,7 +88,7 @@ UNLIMITED = 2**64 - 1
 
 
 @pytest.mark.promise(
-    "park",
+    "park-62",
     "Without a turn, parked memory comes back as far as the budget reaches, and what came so "
     "leaves first, without a copy",
 )
@@ -115,7 +115,7 @@ COPYING = {"goal": Goal.PARK, "bytes_free": CHUNK, "to_leave": 9, "to_copy": 9}
 
 
 @pytest.mark.promise(
-    "park",
+    "park-63",
     "While a process has no turn, what would leave first is copied to the host ahead of need, as "
     "far as the scheduler says; it leaves without a copy then, and before the turn the copies are "
     "given up",
@@ -132,7 +132,7 @@ def test_what_would_leave_first_is_copied_ahead_of_need(pure: Pure) -> None:
     assert view.step(pure) is Step.NOTHING
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 @pytest.mark.parametrize(
     ("lack", "step"),
     [
@@ -161,7 +161,7 @@ def test_copies_ahead_of_need_give_way_to_all_else(
     assert SwapView(**{**COPYING, "bytes_to_copy": CHUNK, **lack}).step(pure) is step
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 def test_few_copies_ahead_of_need_are_on_their_way(pure: Pure) -> None:
     """A turn waits for them. Less than 128 MiB before the next one begins, so two large chunks."""
     view = SwapView(**COPYING, bytes_to_copy=GIB, flights=1, flight_bytes=64 * MIB)
@@ -201,7 +201,7 @@ def test_host_copies_go_when_all_is_back_everywhere(pure: Pure) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-64",
     "Where host memory is short, what comes back with a turn gives it up piece by piece, so that "
     "two processes under one limit need two segments more than what is parked",
 )
@@ -219,7 +219,7 @@ def test_where_the_host_is_tight_copies_go_as_soon_as_a_chunk_is_back(pure: Pure
         assert view.step(pure) is Step.COME
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 def test_the_host_is_tight_where_others_could_not_make_room_for_the_rest(pure: Pure) -> None:
     """They need as much as is still parked here, and two segments are left to them in any case."""
     assert not host_is_tight(pure, room=128 * MIB, parked=0)
@@ -229,7 +229,7 @@ def test_the_host_is_tight_where_others_could_not_make_room_for_the_rest(pure: P
     assert not host_is_tight(pure, room=UNLIMITED, parked=UNLIMITED - 128 * MIB)
 
 
-@pytest.mark.promise("A restore that finds no room...")
+@pytest.mark.promise("park-44")
 def test_a_restore_that_failed_is_rolled_back(pure: Pure) -> None:
     """What is on its way arrives first; then all of it is unmapped, and the mover gives up."""
     view = SwapView(goal=Goal.RESTORE, has_failed=True, to_take_back=1, copies=1, flights=2)
@@ -380,7 +380,7 @@ few_steps = st.builds(
 )
 
 
-@pytest.mark.promise("Several chunks are always on their...")
+@pytest.mark.promise("park-61")
 @settings(deadline=None)
 @given(st.integers(0, 20), st.lists(few_steps))
 def test_any_order_of_goals_and_budgets_ends_where_it_should(
@@ -396,7 +396,7 @@ def test_any_order_of_goals_and_budgets_ends_where_it_should(
     assert device.resident == chunks
 
 
-@pytest.mark.promise("While a process has no turn, what would leave first...")
+@pytest.mark.promise("park-63")
 @settings(deadline=None)
 @given(st.integers(0, 20), st.lists(few_steps), few_steps)
 def test_whatever_is_said_the_mover_comes_to_its_rest(
@@ -441,7 +441,7 @@ def exchange(pure: Pure, leaves: Device, comes: Device, usable: int, host: int) 
     return False
 
 
-@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.promise("park-64")
 @settings(deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.data())
 def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
@@ -458,7 +458,7 @@ def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
         assert not exchange(pure, two, one, usable, parked)
 
 
-@pytest.mark.promise("Host memory is made ready ahead...")
+@pytest.mark.promise("park-51")
 @pytest.mark.parametrize(
     ("view", "step", "wanted"),
     [

@@ -179,7 +179,7 @@ def test_busy_samples_and_a_busy_device_keep_the_turn(state: TurnState) -> None:
     assert idle_until_shut(state, within_ms=1000) >= 50
 
 
-@pytest.mark.promise("The turn goes back after idle...")
+@pytest.mark.promise("hook-22")
 def test_patience_doubles_for_a_program_that_asks_again_at_once_and_fades(state: TurnState) -> None:
     """A training loop with short gaps is not robbed between two steps for ever."""
     took = []
@@ -247,7 +247,7 @@ def test_without_a_scheduler_the_fallback_run_opens_the_gate_until_it_is_back(pu
     assert state.happens(Happens.DRAINED) == Act.NONE
 
 
-@pytest.mark.promise("Several contexts and devices in one...")
+@pytest.mark.promise("hook-10")
 def test_a_further_device_needs_a_new_turn(state: TurnState) -> None:
     """A turn covers the devices that were open when it was granted."""
     hold(state)
@@ -279,10 +279,10 @@ EVENTS = st.tuples(
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-31",
     "Whatever order events come in, the gate is open exactly while the turn is held",
 )
-@pytest.mark.promise("Memory is all back before the...")
+@pytest.mark.promise("park-29")
 @given(st.lists(EVENTS, max_size=60), st.sampled_from(list(Fallback)))
 def test_any_order_of_events_keeps_the_gate_true(
     pure: Pure,
@@ -394,7 +394,7 @@ def restore(state: TurnState, turn: int = 7) -> None:
     assert state.phase is Phase.RESTORING
 
 
-@pytest.mark.promise("Memory is all back before the...")
+@pytest.mark.promise("park-29")
 def test_memory_that_is_away_comes_back_before_the_gate_opens(state: TurnState) -> None:
     """A grant restores first; only what is all back opens the gate."""
     restore(state)
@@ -404,7 +404,7 @@ def test_memory_that_is_away_comes_back_before_the_gate_opens(state: TurnState) 
     assert (state.phase, state.turn) == (Phase.HELD, 7)
 
 
-@pytest.mark.promise("Memory of more than 64 MiB in one...")
+@pytest.mark.promise("backing-14")
 def test_memory_is_made_anew_within_the_turn(state: TurnState) -> None:
     """The work drains first; the turn is kept, whoever else calls meanwhile."""
     hold(state)
@@ -415,7 +415,7 @@ def test_memory_is_made_anew_within_the_turn(state: TurnState) -> None:
     assert (state.phase, state.turn) == (Phase.HELD, 7)
 
 
-@pytest.mark.promise("Memory of more than 64 MiB in one...")
+@pytest.mark.promise("backing-14")
 def test_memory_is_made_anew_with_the_next_turn(state: TurnState) -> None:
     """A recall comes first, and the next grant does not open the gate at once."""
     hold(state)
@@ -438,7 +438,7 @@ def test_memory_that_nobody_wants_anew_any_more(state: TurnState) -> None:
     assert (state.phase, state.turn) == (Phase.HELD, 7)
 
 
-@pytest.mark.promise("A restore that finds no room...")
+@pytest.mark.promise("park-44")
 def test_a_restore_that_fails_gives_the_turn_back_and_asks_again(state: TurnState) -> None:
     """No room for what is parked: memory_short, and the calls that wait stay in the queue."""
     restore(state)
@@ -447,7 +447,7 @@ def test_a_restore_that_fails_gives_the_turn_back_and_asks_again(state: TurnStat
     assert state.dropped == (7, DropReason.MEMORY_SHORT)
 
 
-@pytest.mark.promise("A recall in the middle of...")
+@pytest.mark.promise("park-30")
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
@@ -469,7 +469,7 @@ def test_a_turn_ends_at_once_in_the_middle_of_a_restore(
     assert state.happens(Happens.RESTORED) == Act.NONE
 
 
-@pytest.mark.promise("An interrupt during a restore fails...")
+@pytest.mark.promise("park-31")
 def test_an_interrupt_in_the_middle_of_a_restore_gives_the_turn_back(state: TurnState) -> None:
     """Where no call waits any more, nobody needs the memory back."""
     restore(state)
@@ -477,7 +477,7 @@ def test_an_interrupt_in_the_middle_of_a_restore_gives_the_turn_back(state: Turn
     assert state.phase is Phase.NONE
 
 
-@pytest.mark.promise("Without a scheduler nothing comes back...")
+@pytest.mark.promise("park-55")
 def test_a_scheduler_that_goes_in_the_middle_of_a_restore_takes_the_turn_along(
     state: TurnState,
 ) -> None:
@@ -488,7 +488,7 @@ def test_a_scheduler_that_goes_in_the_middle_of_a_restore_takes_the_turn_along(
     assert state.happens(Happens.CONNECTED) == Act.ASK
 
 
-@pytest.mark.promise("Without a scheduler nothing comes back...")
+@pytest.mark.promise("park-55")
 def test_the_fallback_run_never_runs_without_its_memory(pure: Pure) -> None:
     """With parked memory calls wait for a scheduler whatever the fallback is; the user is told.
     Now and then it is looked whether the memory is all here after all: then they run."""

@@ -75,7 +75,7 @@ def moves(program: MappingProgram) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-14",
     "Memory of more than 64 MiB in one handle is given away as one allocation of the driver's, "
     "with every byte, mapping and access as before, and stays from then on",
 )
@@ -104,7 +104,7 @@ def test_it_is_one_allocation_afterwards(opens: Opens) -> None:
     program.expect_nothing_allocated()
 
 
-@pytest.mark.promise("Memory of more than 64 MiB in one...")
+@pytest.mark.promise("backing-14")
 @pytest.mark.parametrize("state", ["unmapped", "without access", "parked"])
 def test_wherever_it_is(opens: Opens, state: str) -> None:
     """Mapped nowhere, mapped without access, or in host memory: it keeps its bytes."""
@@ -126,7 +126,7 @@ def test_wherever_it_is(opens: Opens, state: str) -> None:
     assert program.run("address_range(at + 100 * MIB) == (at, 150 * MIB)") == "True"
 
 
-@pytest.mark.promise("Memory of more than 64 MiB in one...")
+@pytest.mark.promise("backing-14")
 def test_work_that_uses_it_is_over_before(opens: Opens, sim: SimulatedMachine) -> None:
     """Of other streams and threads: what is launched meanwhile waits, and finds it again. The turn
     is kept."""
@@ -148,7 +148,7 @@ def test_work_that_uses_it_is_over_before(opens: Opens, sim: SimulatedMachine) -
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-15",
     "Memory that cannot become one allocation (no room on the host or the device, work that does "
     "not end) is not given away, which one line says, and is as it was",
 )
@@ -164,7 +164,7 @@ def test_without_room_on_the_host(opens: Opens, tmp_path: Path) -> None:
     assert is_whole(program)
 
 
-@pytest.mark.promise("Memory that cannot become one...")
+@pytest.mark.promise("backing-15")
 @pytest.mark.parametrize(
     "call",
     ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyHtoDAsync", "cuMemAddressReserve"],
@@ -184,7 +184,7 @@ def test_a_driver_that_fails_on_the_way(opens: Opens, sim: SimulatedMachine, cal
     assert is_whole(program)
 
 
-@pytest.mark.promise("Memory that cannot become one...")
+@pytest.mark.promise("backing-15")
 @pytest.mark.parametrize("call", ["cuMemcpyDtoHAsync", "cuMemUnmap", "cuMemRelease"])
 def test_a_driver_that_fails_on_the_way_out(opens: Opens, sim: SimulatedMachine, call: str) -> None:
     """Nothing is lost by that either."""
@@ -196,7 +196,7 @@ def test_a_driver_that_fails_on_the_way_out(opens: Opens, sim: SimulatedMachine,
     assert is_whole(program)
 
 
-@pytest.mark.promise("Memory that cannot become one...")
+@pytest.mark.promise("backing-15")
 def test_work_that_waits_for_a_later_call(opens: Opens) -> None:
     """A kernel that polls a flag never ends before the program goes on: the gate opens for other
     threads meanwhile, and the export ends with an error."""
@@ -212,7 +212,7 @@ def test_work_that_waits_for_a_later_call(opens: Opens) -> None:
     assert program.run("export(handle) > 0") == "True"
 
 
-@pytest.mark.promise("Memory that cannot become one...")
+@pytest.mark.promise("backing-15")
 def test_a_wait_that_is_cancelled(opens: Opens) -> None:
     """The gate opens again, and nothing has changed."""
     program = made(opens())
@@ -305,7 +305,7 @@ def test_memory_for_rdma_is_made_in_one(opens: Opens, tmp_path: Path) -> None:
     assert program.client.count(TurnDropped) == 0
 
 
-@pytest.mark.promise("Memory of more than 64 MiB in one...")
+@pytest.mark.promise("backing-14")
 def test_what_nobody_holds_any_more_is_left_to_who_gives_it_back(
     program: Callable[..., Path], headers: Path
 ) -> None:

@@ -39,7 +39,7 @@ def wait_for_launches(sim: SimulatedMachine, count: int) -> None:
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-32",
     "Work in flight is bounded in time while a second tenant is registered, for the first recall "
     "too",
 )
@@ -64,7 +64,7 @@ def test_the_first_recall_of_long_launches_is_bounded(
     shell.expect("0 loop 0")
 
 
-@pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.promise("hook-32")
 def test_launches_that_grow_long_in_a_turn_are_kept_few(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
@@ -82,7 +82,7 @@ def test_launches_that_grow_long_in_a_turn_are_kept_few(
     shell.expect("0 loop 0")
 
 
-@pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.promise("hook-32")
 @pytest.mark.parametrize("launches", [2001, 2002])
 def test_a_group_ends_with_its_turn(opened: Opened, launches: int) -> None:
     """A turn ends within a group of short launches: after one of two launches in a row, at least.
@@ -106,7 +106,7 @@ def test_a_group_ends_with_its_turn(opened: Opened, launches: int) -> None:
     shell.expect("0 poll 0")
 
 
-@pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.promise("hook-32")
 @pytest.mark.parametrize("apart", ["apart", ""])
 def test_streams_that_are_used_in_turn_are_bounded(
     opened: Opened, sim: SimulatedMachine, apart: str
@@ -127,7 +127,7 @@ def test_streams_that_are_used_in_turn_are_bounded(
     shell.expect("0 twins 0")
 
 
-@pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.promise("hook-32")
 @pytest.mark.parametrize("streams", [24])
 def test_more_streams_than_are_remembered_are_bounded(
     opened: Opened, sim: SimulatedMachine, streams: int
@@ -144,7 +144,7 @@ def test_more_streams_than_are_remembered_are_bounded(
     shell.expect("0 many 0")
 
 
-@pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.promise("hook-32")
 def test_without_a_window_the_same_loop_queues_without_bound(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
@@ -164,7 +164,7 @@ def test_without_a_window_the_same_loop_queues_without_bound(
     assert all(record.ended_ns for record in sim.journal())
 
 
-@pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.promise("hook-32")
 def test_the_window_begins_when_a_second_tenant_comes(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
@@ -189,7 +189,7 @@ def test_the_window_begins_when_a_second_tenant_comes(
     shell.expect("0 loop 0")
 
 
-@pytest.mark.promise("A recall drains all work in...")
+@pytest.mark.promise("hook-20")
 def test_work_on_a_destroyed_stream_is_waited_for(opened: Opened, sim: SimulatedMachine) -> None:
     """A stream that is destroyed with work in flight still counts in the drain."""
     shell, client = opened(tenants=1)
@@ -203,7 +203,7 @@ def test_work_on_a_destroyed_stream_is_waited_for(opened: Opened, sim: Simulated
     assert ended and max(ended) <= dropped.drained_at_ns
 
 
-@pytest.mark.promise("A recall drains all work in...")
+@pytest.mark.promise("hook-20")
 def test_work_in_a_threads_own_default_stream_is_waited_for(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
@@ -236,7 +236,7 @@ def test_streams_come_and_go_under_a_window(opened: Opened, sim: SimulatedMachin
     assert left_at_recall(client, sim) <= 3
 
 
-@pytest.mark.promise("The end of a context, and...")
+@pytest.mark.promise("backing-32")
 def test_the_window_asks_no_event_of_a_context_that_another_thread_ends(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:

@@ -39,7 +39,7 @@ def test_long_launches_are_kept_few(pure: Pure) -> None:
     assert 2 <= pace.launches_per_event * pace.depth <= 10
 
 
-@pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.promise("hook-32")
 @pytest.mark.parametrize("launch_ns", [2 * US, 20 * US, 200 * US, 1 * MS, 3 * MS, 9 * MS, 50 * MS])
 def test_what_is_in_flight_stays_within_the_window(pure: Pure, launch_ns: float) -> None:
     """For any length: depth times launches per event times length stays below 20 ms, or is one

@@ -58,7 +58,7 @@ def program(environment: dict[str, str], tmp_path: Path) -> Session:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-16",
     "Memory that is given to other devices or to sparse arrays, by its handle or its address, is "
     "given as the driver knows it, and stays from then on; the program's own structures are not "
     "written to",
@@ -84,7 +84,7 @@ def test_it_is_given_as_the_driver_knows_it(program: Session, call: str) -> None
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-17",
     "Memory that is made for sparse arrays stays from the start, in one part; compression is a "
     "wish, and is not granted",
 )

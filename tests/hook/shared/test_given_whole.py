@@ -20,7 +20,7 @@ def looks(program: Program, name: str, value: int) -> bool:
     return program.holds(name, value, SIZE)
 
 
-@pytest.mark.promise("Memory of more than 64 MiB in one...")
+@pytest.mark.promise("backing-14")
 def test_it_is_exported_from_host_memory(tmp_path: Path) -> None:
     """It comes back with the turn, becomes one allocation, and is the same memory in both
     processes; from then on it stays, and the other tenant's memory moves beside it."""

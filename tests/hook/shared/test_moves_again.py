@@ -52,7 +52,7 @@ def parks(pair: Pair) -> Program:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-18",
     "Memory that was given to another process moves again when each importer has closed it or has "
     "died, and its handle opens it as before",
 )
@@ -77,7 +77,7 @@ def test_after_the_last_close(pair: Pair) -> None:
     assert bob.holds("b", 1, 56)
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_a_handle_that_nobody_opens(pair: Pair) -> None:
     """It keeps the memory for a moment alone, and can be opened when it was parked: as often as it
     has left, the other process finds what was written last."""
@@ -98,7 +98,7 @@ def test_a_handle_that_nobody_opens(pair: Pair) -> None:
     assert pair.share("a") == handle
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_it_is_opened_by_another_tenant(pair: Pair) -> None:
     """Who has the turn meanwhile waits for that of the memory's owner."""
     handle = pair.share("a")
@@ -112,7 +112,7 @@ def test_it_is_opened_by_another_tenant(pair: Pair) -> None:
     eventually(lambda: moves(pair), "it moves again")
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_an_importer_dies(pair: Pair, how: signal.Signals) -> None:
     """With the memory open."""
@@ -126,7 +126,7 @@ def test_an_importer_dies(pair: Pair, how: signal.Signals) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-19",
     "Memory of which nobody knows who has it (a lost connection, an export that cannot be seen) "
     "stays where it is",
 )
@@ -146,7 +146,7 @@ def test_an_importer_that_closes_all_its_descriptors(pair: Pair) -> None:
     eventually(lambda: moves(pair), "it moves again")
 
 
-@pytest.mark.promise("Memory of which nobody knows who has it...")
+@pytest.mark.promise("backing-19")
 def test_an_exporter_that_closes_all_its_descriptors(pair: Pair) -> None:
     """It hears of nobody any more. With the memory all of it goes."""
     pair.give("a")
@@ -164,7 +164,7 @@ def test_an_exporter_that_closes_all_its_descriptors(pair: Pair) -> None:
     eventually(lambda: moves(pair), "nothing of it is left")
 
 
-@pytest.mark.promise("Memory of which nobody knows who has it...")
+@pytest.mark.promise("backing-19")
 def test_an_importer_gives_it_on_unseen(pair: Pair) -> None:
     """As a descriptor for other devices: it stays, though the importer closes it and ends."""
     pair.give("a")
@@ -180,7 +180,7 @@ def test_an_importer_gives_it_on_unseen(pair: Pair) -> None:
     assert pair.room.memory("alice", "fixed") == SHARED * MIB
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_forks_keep_nothing(pair: Pair) -> None:
     """A child of the importer has neither the memory nor its connection: with the parent's close
     the memory moves, though the child lives."""
@@ -192,7 +192,7 @@ def test_forks_keep_nothing(pair: Pair) -> None:
     pair.importer.do("os.kill(child, signal.SIGKILL)", "os.waitpid(child, 0)")
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_the_end_of_the_importers_context(pair: Pair) -> None:
     handle = pair.share("a")
     pair.importer.do("other = made('cuCtxCreate_v2', 0, 0)", f"b = open_shared('{handle}')")
@@ -201,7 +201,7 @@ def test_the_end_of_the_importers_context(pair: Pair) -> None:
     eventually(lambda: moves(pair), "it moves again")
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_it_is_freed_while_it_moves(pair: Pair) -> None:
     """Its handle opens nothing from then on, parked or not, also when other memory comes to its
     place."""
@@ -214,7 +214,7 @@ def test_it_is_freed_while_it_moves(pair: Pair) -> None:
     assert pair.importer.ask(f"open_shared('{handle}')") == -INVALID_HANDLE
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_a_wait_for_it_is_interrupted(pair: Pair) -> None:
     """Its owner gets no turn: whoever opens the handle waits, and can be interrupted; an owner
     that dies ends the wait."""
@@ -232,7 +232,7 @@ def test_a_wait_for_it_is_interrupted(pair: Pair) -> None:
     assert pair.exporter.holds("a", 7, SHARED)
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 @pytest.mark.parametrize("then", [signal.SIGKILL, signal.SIGTERM])
 def test_its_owner_dies_while_it_is_waited_for(pair: Pair, then: signal.Signals) -> None:
     handle = pair.share("a")
@@ -245,7 +245,7 @@ def test_its_owner_dies_while_it_is_waited_for(pair: Pair, then: signal.Signals)
     bob.do("keeps.value = 1", "turn('ended')")
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_opens_and_closes_among_hand_overs(pair: Pair, seed: int) -> None:
     """Whoever wrote last, and wherever the memory was meanwhile: each finds it."""
@@ -276,7 +276,7 @@ def test_opens_and_closes_among_hand_overs(pair: Pair, seed: int) -> None:
         assert reader.holds("a", value, SHARED), (seed, what, value)
 
 
-@pytest.mark.promise("Memory that was given to another process moves...")
+@pytest.mark.promise("backing-18")
 def test_it_is_opened_while_it_leaves(tmp_path: Path) -> None:
     """In the middle of its copy to the host: nobody has it before it is back, and what is written
     then is not lost."""

@@ -93,7 +93,7 @@ def uses(program: MappingProgram) -> None:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-54",
     "Memory is made one allocation only while the gate is shut, also where it is asked for in the "
     "moment in which the gate opens",
 )
@@ -123,7 +123,7 @@ def test_an_export_in_the_moment_in_which_the_gate_opens(opens: Opens, tmp_path:
 
 
 @pytest.mark.promise(
-    "backing",
+    "backing-55",
     "An export that is interrupted, or loses its turn, while its memory is made one allocation "
     "leaves that as it was",
 )
@@ -147,7 +147,7 @@ def test_an_export_that_is_interrupted_in_the_middle(opens: Opens, parts: int) -
     assert program.process.log_lines("whole: ")[0].count("not made") == 1
 
 
-@pytest.mark.promise("An export that is interrupted, or loses its turn, while...")
+@pytest.mark.promise("backing-55")
 def test_a_recall_in_the_middle(opens: Opens) -> None:
     """The memory leaves with the turn, and is made one allocation with the next."""
     program = opens(f"hold cuEventQuery {MOVER} until=copied nth=1")
@@ -164,7 +164,7 @@ def test_a_recall_in_the_middle(opens: Opens) -> None:
 
 
 @pytest.mark.promise(
-    "park",
+    "park-65",
     "Once the handlers of exit have run no thread of ours calls the driver, also in the middle of "
     "making memory one allocation",
 )
@@ -185,7 +185,7 @@ def test_the_process_ends_in_the_middle(
 
 
 @pytest.mark.promise(
-    "park",
+    "park-66",
     "A context that is about to end is left alone, also by what makes host memory ready",
 )
 def test_host_memory_is_made_ready_in_no_context_that_ends(
@@ -207,7 +207,7 @@ def test_host_memory_is_made_ready_in_no_context_that_ends(
 
 
 @pytest.mark.promise(
-    "hook",
+    "hook-52",
     "A launch that looks at its window leaves a capture alone that another thread begins meanwhile",
 )
 def test_a_capture_begins_beside_a_look_at_the_window(opens: Opens) -> None:

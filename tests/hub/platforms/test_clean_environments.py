@@ -93,7 +93,7 @@ SPAWNERS: dict[str, tuple[type[Spawner], Callable[..., subprocess.CompletedProce
 }
 
 
-@pytest.mark.promise("It works with spawners that start...")
+@pytest.mark.promise("hub-15")
 @pytest.mark.parametrize(
     ("name", "own"), [("SystemdSpawner", False), ("SystemdSpawner", True), ("SudoSpawner", True)]
 )
@@ -115,7 +115,7 @@ def test_a_server_finds_the_scheduler(
     assert theirs == "it's $HOME and 100% \\theirs"
 
 
-@pytest.mark.promise("Once sharing is backed out, new...")
+@pytest.mark.promise("hub-16")
 @pytest.mark.parametrize("name", SPAWNERS)
 def test_switched_off(c: Config, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """They are told so too."""

@@ -57,7 +57,7 @@ def ours(tmp_path: Path) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-9",
     'With `platform = "docker"` servers in containers have the sockets and the hub\'s own hook, '
     "read-only, and nothing else of the hub's",
 )
@@ -74,7 +74,7 @@ def test_what_a_container_gets(c: Config, tmp_path: Path, kind: type[DockerSpawn
     assert environment["GPUSHARE_SCHEDULER_UID"] == str(os.getuid())
 
 
-@pytest.mark.promise('With `platform = "docker"` servers...')
+@pytest.mark.promise("hub-9")
 def test_swarm_is_told_the_same(c: Config, tmp_path: Path) -> None:
     """Its services have mounts of another form."""
     setup(c)
@@ -85,7 +85,7 @@ def test_swarm_is_told_the_same(c: Config, tmp_path: Path) -> None:
     assert told == {source: (place, True) for source, (place, _) in ours(tmp_path).items()}
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_called_twice(c: Config) -> None:
     c.SystemUserSpawner.read_only_volumes = {"/data": "/data"}
     c.DockerSpawner.volumes.update({"/more": "/more"})
@@ -106,7 +106,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 @pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
 @pytest.mark.parametrize("lazily", [False, True], ids=["set", "added"])
 def test_mounts_of_the_administrator_stay(
@@ -127,7 +127,7 @@ def test_mounts_of_the_administrator_stay(
     assert ours(tmp_path).items() <= found.items()
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 @pytest.mark.parametrize("kind", ["volumes", "read_only_volumes", "mounts", "mounts, added"])
 def test_their_own_mount_at_our_place(c: Config, tmp_path: Path, kind: str) -> None:
     """Docker starts no container with two mounts at one place: theirs stays, the other one of ours
@@ -145,7 +145,7 @@ def test_their_own_mount_at_our_place(c: Config, tmp_path: Path, kind: str) -> N
     assert found[str(tmp_path / "library")] == (LIBRARY_INSIDE, "ro")
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_variables_of_their_own(c: Config) -> None:
     """A variable that the administrator has set wins; theirs of a subclass has ours beside it."""
     c.Spawner.environment = {"GPUSHARE_SCHEDULER_UID": "65534"}
@@ -164,7 +164,7 @@ def test_a_directory_with_braces(c: Config, tmp_path: Path) -> None:
     assert str(tmp_path / "{username}" / "tenants") in mounts(c)
 
 
-@pytest.mark.promise("Once sharing is backed out, new...")
+@pytest.mark.promise("hub-16")
 def test_switched_off(c: Config, tmp_path: Path) -> None:
     """Containers get nothing of ours any more, and nothing is written."""
     c.GPUShare.enabled = False

@@ -49,7 +49,7 @@ def limits_of(profile: dict[str, Any]) -> Any:
 
 
 @pytest.mark.promise(
-    "kubernetes",
+    "kubernetes-14",
     'With `platform = "kubernetes"`, each server that asks for a GPU of NVIDIA\'s gets a seat, '
     "and the hub starts no scheduler",
 )
@@ -63,7 +63,7 @@ def test_a_seat_with_each_gpu(c: Config) -> None:
     assert role(c, "server")["scopes"]
 
 
-@pytest.mark.promise('With `platform = "kubernetes"`, each server that...')
+@pytest.mark.promise("kubernetes-14")
 def test_the_hubs_pod_has_no_scheduler(c: Config) -> None:
     """And servers are told no directory: a seat brings it, and without one there is none."""
     setup(c)
@@ -72,7 +72,7 @@ def test_the_hubs_pod_has_no_scheduler(c: Config) -> None:
     assert ours == {"GPUSHARE_WITHOUT_HUB": "unshared", "GPUSHARE_HUB_VERSION": __version__}
 
 
-@pytest.mark.promise('With `platform = "kubernetes"`, each server that...')
+@pytest.mark.promise("kubernetes-14")
 def test_profiles(c: Config) -> None:
     """Only those with a GPU get a seat, also in a choice; what an administrator wrote stays."""
     c.KubeSpawner.profile_list = PROFILES
@@ -85,7 +85,7 @@ def test_profiles(c: Config) -> None:
     assert limits_of(PROFILES[1]) == GPU
 
 
-@pytest.mark.promise('With `platform = "kubernetes"`, each server that...')
+@pytest.mark.promise("kubernetes-14")
 @pytest.mark.parametrize("is_async", [False, True])
 def test_profiles_by_a_function(c: Config, is_async: bool) -> None:
     """It is asked for each spawner, as before."""
@@ -105,7 +105,7 @@ def test_profiles_by_a_function(c: Config, is_async: bool) -> None:
     assert asked == ["the spawner"]
 
 
-@pytest.mark.promise("`setup(c)` may be called twice, chains...")
+@pytest.mark.promise("hub-12")
 def test_twice_and_with_a_seat_of_ones_own(c: Config) -> None:
     """The second call changes nothing, and a number of seats that is there stays."""
     c.KubeSpawner.extra_resource_limits = {**GPU, SEAT: "2"}

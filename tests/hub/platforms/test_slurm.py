@@ -44,7 +44,7 @@ def spawner(c: Config, kind: type[SlurmSpawner] = SlurmSpawner) -> Any:
 
 
 @pytest.mark.promise(
-    "hub",
+    "hub-10",
     'With platform "slurm" servers ask for a shard and find the scheduler of their node; the hub '
     "starts none",
 )
@@ -62,7 +62,7 @@ def test_three_lines_are_enough(c: Config) -> None:
     assert "custom:gpushare:use" in c.JupyterHub.custom_scopes
 
 
-@pytest.mark.promise('With platform "slurm" servers ask...')
+@pytest.mark.promise("hub-10")
 def test_called_twice(c: Config) -> None:
     """The second call changes nothing."""
     c.Spawner.mem_limit = "2G"
@@ -73,7 +73,7 @@ def test_called_twice(c: Config) -> None:
     assert repr(c) == once
 
 
-@pytest.mark.promise('With platform "slurm" servers ask...')
+@pytest.mark.promise("hub-10")
 @pytest.mark.parametrize("section", ["SlurmSpawner", "BatchSpawnerBase", "Spawner"])
 def test_memory_of_the_hub_is_asked_of_slurm(c: Config, section: str) -> None:
     """A limit that the hub has is one that Slurm knows: rounded up, and for subclasses too."""
@@ -83,7 +83,7 @@ def test_memory_of_the_hub_is_asked_of_slurm(c: Config, section: str) -> None:
     assert spawner(c, OurSlurmSpawner).req_memory == "1025M"
 
 
-@pytest.mark.promise('With platform "slurm" servers ask...')
+@pytest.mark.promise("hub-10")
 @pytest.mark.parametrize("limit", [None, 0, "rubbish", lambda spawner: 1 << 30])
 def test_no_memory_is_asked_for_without_a_limit(c: Config, limit: object) -> None:
     """Where the hub has none, or one for each server, Slurm's own default counts."""
@@ -92,7 +92,7 @@ def test_no_memory_is_asked_for_without_a_limit(c: Config, limit: object) -> Non
     assert "req_memory" not in c.SlurmSpawner
 
 
-@pytest.mark.promise('With platform "slurm" servers ask...')
+@pytest.mark.promise("hub-10")
 @pytest.mark.parametrize("section", ["SlurmSpawner", "BatchSpawnerBase", "OurSlurmSpawner"])
 def test_what_is_there_stays(c: Config, section: str) -> None:
     """Whatever class the administrator has configured, their entries count."""
@@ -109,7 +109,7 @@ def test_what_is_there_stays(c: Config, section: str) -> None:
     assert {"THEIRS", "GPUSHARE_SCHEDULER_UID"} <= set(made.environment)
 
 
-@pytest.mark.promise('With platform "slurm" servers ask...')
+@pytest.mark.promise("hub-10")
 @pytest.mark.parametrize(
     ("options", "asked"),
     [
@@ -143,7 +143,7 @@ def test_switched_off(c: Config) -> None:
     assert spawner(c).environment["GPUSHARE_DISABLE"] == "1"
 
 
-@pytest.mark.promise("A wrong entry of `c.GPUShare` stops...")
+@pytest.mark.promise("hub-14")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -159,7 +159,7 @@ def test_what_is_for_a_scheduler_of_the_hub(c: Config, name: str, value: object)
         setup(c)
 
 
-@pytest.mark.promise("A wrong entry of `c.GPUShare` stops...")
+@pytest.mark.promise("hub-14")
 def test_a_platform_that_does_not_exist(c: Config) -> None:
     c.GPUShare.platform = "slrum"
     with pytest.raises(OptionError, match=r"platform cannot be 'slrum'. Use one of: .*slurm"):

@@ -159,7 +159,7 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-58",
     "A process of a container is followed by a descriptor: its end frees the turn, though its "
     "number is another one here and a forked child keeps the socket",
 )
@@ -176,7 +176,7 @@ def test_its_end_is_seen(shared: SchedulerUnderTest, mode: str) -> None:
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-54",
     "The overdue policy `kill` ends the process that is overdue, and never one whose number a "
     "container's process has or says",
 )
@@ -228,7 +228,7 @@ class SchedulerInAContainer(OnAMachine):
         return second
 
 
-@pytest.mark.promise("The overdue policy `kill` ends the...")
+@pytest.mark.promise("bad-input-54")
 def test_the_policy_kill_of_a_scheduler_in_a_container(runtime: Path, hub_url: str) -> None:
     """Processes outside have no number there. An overdue one cannot be ended, whatever number it
     says: the log tells, and the stranger of that number lives. The end of the process is seen."""

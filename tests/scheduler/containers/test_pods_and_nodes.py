@@ -84,7 +84,7 @@ def intrude(here: Path, token: str, kernel_tokens: list[str]) -> tuple[list[int]
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-55",
     "A pod that mounts the tenants' directory without a seat, and one of another namespace with "
     "the token of another hub, register nobody, learn nothing and disturb nobody",
 )
@@ -145,7 +145,7 @@ def two_nodes(tmp_path: Path) -> Iterator[tuple[SchedulerUnderTest, SchedulerUnd
 
 
 @pytest.mark.promise(
-    "bad-input",
+    "bad-input-56",
     "A user id that is two people on two nodes: each node has its own owner, and what one node has "
     "given out is nothing on the other",
 )
@@ -170,7 +170,7 @@ def test_one_number_two_people(two_nodes: tuple[SchedulerUnderTest, SchedulerUnd
 # ---- a container that is paused --------------------------------------------------------------
 
 
-@pytest.mark.promise("A paused container that holds the turn: the others...")
+@pytest.mark.promise("bad-input-24")
 def test_a_holder_in_a_container_is_stopped(shared: SchedulerUnderTest) -> None:
     """It is seen as frozen by the number that it has here, keeps its turn, is overdue in the end,
     and lives. Its end gives the turn to the next."""

@@ -31,7 +31,7 @@ REMEDY = "Leave overdue_policy at warn, or let the scheduler see them"
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-59",
     "A scheduler that does not see the processes of its tenants refuses the overdue policy `kill`: "
     "at its start, in its settings file, and while it runs",
 )
@@ -61,7 +61,7 @@ def test_when_it_is_refused(
     assert not why or REMEDY in why
 
 
-@pytest.mark.promise("A scheduler that does not see the processes...")
+@pytest.mark.promise("scheduler-59")
 def test_a_start_with_it(runtime: Path) -> None:
     """The flag that the chart gives is enough."""
     with pytest.raises(SchedulerDidNotStart, match=f"{HIDDEN}.*{REMEDY}"):
@@ -76,7 +76,7 @@ def settings_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.promise("A scheduler that does not see the processes...")
+@pytest.mark.promise("scheduler-59")
 def test_a_running_one(runtime: Path, settings_file: Path) -> None:
     """`PATCH /settings` is answered with 400, and nothing of the request counts. A settings file
     with it counts for nothing as a whole."""
@@ -109,7 +109,7 @@ def in_a_container(runtime: Path, hub_url: str) -> Iterator[SchedulerUnderTest]:
     scheduler.process.wait(END_S_MAX)
 
 
-@pytest.mark.promise("A scheduler that does not see the processes...")
+@pytest.mark.promise("scheduler-59")
 def test_what_is_seen_counts_too(in_a_container: SchedulerUnderTest) -> None:
     """While a process is connected that has no number here, the policy is refused; other settings
     are not, and without such a process it is taken."""
@@ -124,7 +124,7 @@ def test_what_is_seen_counts_too(in_a_container: SchedulerUnderTest) -> None:
     wait_until(lambda: _is_taken(set_), "the process is gone, and the policy is taken")
 
 
-@pytest.mark.promise("A scheduler that does not see the processes...")
+@pytest.mark.promise("scheduler-59")
 def test_it_does_not_come_back_by_itself(runtime: Path, hub_url: str) -> None:
     """The value of the start would count again, once that of now is taken away."""
     let_others_in(runtime.parent)

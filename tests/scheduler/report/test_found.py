@@ -21,7 +21,7 @@ MISTAKES = [Mistake("A pod has no seat.", "Give it one."), Mistake("So.", "Do.")
 
 
 @pytest.mark.promise(
-    "kubernetes", "What is wrong with the pods of a node is told to the view of all nodes"
+    "kubernetes-21", "What is wrong with the pods of a node is told to the view of all nodes"
 )
 def test_what_the_plugin_writes_is_read(tmp_path: Path) -> None:
     """Sentences, as long as the plugin writes them anew; each file in its time."""
@@ -35,7 +35,7 @@ def test_what_the_plugin_writes_is_read(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["plugin-problems.json"]
 
 
-@pytest.mark.promise("What is wrong with the pods of a...")
+@pytest.mark.promise("kubernetes-21")
 def test_what_is_old_counts_for_nothing(tmp_path: Path) -> None:
     """The plugin has ended since."""
     write_problems(tmp_path, MISTAKES)

@@ -80,7 +80,7 @@ def test_the_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-60",
     "Reports tell owners as the hub names them, with their groups, and no account for one",
 )
 def test_owners_and_groups(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_owners_and_groups(tmp_path: Path) -> None:
     assert Room(tmp_path).whose(tenant("c", owner="cy")) == Whose("cy")
 
 
-@pytest.mark.promise("Reports tell owners as the hub names...")
+@pytest.mark.promise("scheduler-60")
 @pytest.mark.parametrize(("b", "is_named"), [("bob", False), ("ann", True)])
 def test_why_it_waits_names_nobody_else(tmp_path: Path, b: str, is_named: bool) -> None:
     """The sentence is for the tenant's owner, who reads the names of their own notebooks."""
@@ -124,7 +124,7 @@ def test_why_it_waits_for_a_device_that_is_shut(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "A lost device and a holder that is frozen or overdue are problems of the node"
+    "scheduler-61", "A lost device and a holder that is frozen or overdue are problems of the node"
 )
 def test_problems(tmp_path: Path) -> None:
     """Without the name of anybody's notebook."""

@@ -28,7 +28,7 @@ def made(to: str, **given: str) -> ReportOptions | None:
     return report_options(to=to, **{"token_file": "", "ca_file": "", "platform": "", **given})
 
 
-@pytest.mark.promise("Outside loopback a scheduler reports by...")
+@pytest.mark.promise("scheduler-66")
 @pytest.mark.parametrize(
     ("given", "url"),
     [
@@ -45,7 +45,7 @@ def test_addresses(given: str, url: str) -> None:
     assert url_of(given) == url
 
 
-@pytest.mark.promise("Outside loopback a scheduler reports by...")
+@pytest.mark.promise("scheduler-66")
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -103,7 +103,7 @@ def test_what_belongs_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler",
+    "scheduler-62",
     "A node's token is read from a file that nobody else may read, or from a mount of Kubernetes",
 )
 def test_a_private_file(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_private_file(tmp_path: Path) -> None:
     assert read_token(token_file(tmp_path)) == TOKEN
 
 
-@pytest.mark.promise("A node's token is read from a file...")
+@pytest.mark.promise("scheduler-62")
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o666, 0o601])
 def test_a_file_that_others_may_read(tmp_path: Path, mode: int) -> None:
     path = token_file(tmp_path)
@@ -121,7 +121,7 @@ def test_a_file_that_others_may_read(tmp_path: Path, mode: int) -> None:
 
 
 @as_root_only
-@pytest.mark.promise("A node's token is read from a file...")
+@pytest.mark.promise("scheduler-62")
 @pytest.mark.parametrize(("mode", "is_read"), [(0o644, True), (0o440, True), (0o646, False)])
 def test_a_mount_of_kubernetes(tmp_path: Path, mode: int, is_read: bool) -> None:
     """A kubelet gives it to root, readable; a link leads to it, which it moves when it renews the
@@ -172,7 +172,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 # ---- the flags ----
 
 
-@pytest.mark.promise("A node's token is read from a file...")
+@pytest.mark.promise("scheduler-62")
 def test_flags_are_checked_at_the_start(tmp_path: Path) -> None:
     """By `--check-config` too; the exit status says it."""
 

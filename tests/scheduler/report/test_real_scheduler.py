@@ -30,7 +30,7 @@ def flags(view: ViewStandIn, folder: Path) -> list[str]:
     ]
 
 
-@pytest.mark.promise("A scheduler reports to the view what has...")
+@pytest.mark.promise("scheduler-64")
 def test_what_the_view_is_told(runtime: Path, tmp_path: Path) -> None:
     """Devices with holder and queue, tenants with owner, memory and time, and the node."""
     with (
@@ -62,7 +62,7 @@ def test_what_the_view_is_told(runtime: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "The status says whether reports reach the view, since when, and why not"
+    "scheduler-63", "The status says whether reports reach the view, since when, and why not"
 )
 def test_a_view_that_goes_and_comes(runtime: Path, tmp_path: Path) -> None:
     """What is taken for true stays true: the same boot reports everything again."""
@@ -88,7 +88,7 @@ def test_a_view_that_goes_and_comes(runtime: Path, tmp_path: Path) -> None:
     assert "nothing is reported: " in scheduler.log
 
 
-@pytest.mark.promise("Whatever reports are lost, the view...")
+@pytest.mark.promise("scheduler-55")
 def test_a_scheduler_that_is_started_again(runtime: Path, tmp_path: Path) -> None:
     """It is another boot; what the one before had said is gone."""
     with ViewStandIn() as view:
@@ -102,7 +102,7 @@ def test_a_scheduler_that_is_started_again(runtime: Path, tmp_path: Path) -> Non
             assert view.node.boot != boot and list(view.node.earlier_boots) == [boot]
 
 
-@pytest.mark.promise("What is wrong with the pods of a...")
+@pytest.mark.promise("kubernetes-21")
 def test_what_the_plugin_has_found(runtime: Path, tmp_path: Path) -> None:
     """It comes with the next report."""
     with ViewStandIn() as view, running_scheduler(runtime, *flags(view, tmp_path)) as scheduler:
@@ -113,7 +113,7 @@ def test_what_the_plugin_has_found(runtime: Path, tmp_path: Path) -> None:
         assert view.node.row and view.node.row.problems == ("A pod has no seat. Give it one.",)
 
 
-@pytest.mark.promise("A view that refuses, hangs, lies...")
+@pytest.mark.promise("bad-input-57")
 @pytest.mark.parametrize("fault", ["silent", "nonsense", "much", "page"])
 def test_turns_go_on_whatever_the_view_does(runtime: Path, tmp_path: Path, fault: str) -> None:
     """And the scheduler ends when it is told to."""

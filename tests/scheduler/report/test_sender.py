@@ -97,7 +97,7 @@ def play(story: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "A scheduler reports to the view what has changed, and that it is there"
+    "scheduler-64", "A scheduler reports to the view what has changed, and that it is there"
 )
 def test_reports(tmp_path: Path) -> None:
     """Whole at first, then what has changed, and a heartbeat while nothing does."""
@@ -146,7 +146,7 @@ def test_at_most_one_report_in_each_period(tmp_path: Path) -> None:
     play(story)
 
 
-@pytest.mark.promise("Whatever reports are lost, the view...")
+@pytest.mark.promise("scheduler-55")
 def test_a_view_that_comes_back(tmp_path: Path) -> None:
     """It is noticed at once, and told everything, by the same boot."""
 
@@ -168,7 +168,7 @@ def test_a_view_that_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "bad-input", "A view that refuses, hangs, lies or sends 10 MB harms no scheduler"
+    "bad-input-57", "A view that refuses, hangs, lies or sends 10 MB harms no scheduler"
 )
 @pytest.mark.parametrize(
     ("fault", "words"),
@@ -217,7 +217,7 @@ def test_a_bad_view(
     assert not any(each.exc_info for each in caplog.records), caplog.text
 
 
-@pytest.mark.promise("A view that refuses, hangs, lies...")
+@pytest.mark.promise("bad-input-57")
 @pytest.mark.parametrize(
     ("status", "words"),
     [
@@ -248,7 +248,7 @@ def test_a_view_that_refuses(
     assert TOKEN not in caplog.text
 
 
-@pytest.mark.promise("A view that refuses, hangs, lies...")
+@pytest.mark.promise("bad-input-57")
 def test_a_refusal_that_is_large(tmp_path: Path) -> None:
     """Nothing of it is kept."""
     size = 64 << 20
@@ -291,7 +291,7 @@ def test_a_pod_whose_token_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "A node's token is read anew for each connection, and none lasts an hour"
+    "scheduler-65", "A node's token is read anew for each connection, and none lasts an hour"
 )
 def test_a_token_that_is_renewed(tmp_path: Path) -> None:
     """The next connection shows what the file has then; one that cannot be read is told."""
@@ -328,7 +328,7 @@ def test_nobody_there(tmp_path: Path) -> None:
     play(story)
 
 
-@pytest.mark.promise("Turns come first, however many callers...")
+@pytest.mark.promise("server-5")
 def test_a_large_node_keeps_the_loop_for_a_moment_alone(tmp_path: Path) -> None:
     """Of 4,096 tenants, a report has some; others have the loop between two pieces of its text."""
 
@@ -412,7 +412,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.promise("scheduler", "Outside loopback a scheduler reports by TLS alone")
+@pytest.mark.promise("scheduler-66", "Outside loopback a scheduler reports by TLS alone")
 @pytest.mark.parametrize("is_named", [True, False], ids=["--report-ca", "unknown"])
 def test_tls(certificate: Path, tmp_path: Path, is_named: bool) -> None:
     """The authority that is named is believed, and nobody else is sent a token."""
@@ -437,7 +437,7 @@ def test_tls(certificate: Path, tmp_path: Path, is_named: bool) -> None:
 
 
 @pytest.mark.promise(
-    "scheduler", "After a failure the view is asked again ever later, 30 s apart at most"
+    "scheduler-67", "After a failure the view is asked again ever later, 30 s apart at most"
 )
 def test_the_pauses() -> None:
     """They double, each with a part that is drawn; after what worked they begin anew."""

@@ -40,7 +40,7 @@ def named_in(expression: str) -> set[str]:
 
 
 @pytest.mark.promise(
-    "packaging",
+    "packaging-12",
     "Alert rules and a dashboard come with the package, and name only figures that the view has",
 )
 def test_they_name_what_there_is() -> None:
@@ -51,7 +51,7 @@ def test_they_name_what_there_is() -> None:
         assert named_in(expression) <= set(NAMES), expression
 
 
-@pytest.mark.promise("Alert rules and a dashboard come...")
+@pytest.mark.promise("packaging-12")
 def test_each_alert_says_what_to_do() -> None:
     """And each has a test that fires it, and one in which it stays silent."""
     told = yaml.safe_load(RULES_TEST.read_text())["tests"]
@@ -66,7 +66,7 @@ def test_each_alert_says_what_to_do() -> None:
         assert {(rule["alert"], True), (rule["alert"], False)} <= set(checked), rule["alert"]
 
 
-@pytest.mark.promise("Alert rules and a dashboard come...")
+@pytest.mark.promise("packaging-12")
 def test_the_dashboard_has_a_source_to_choose() -> None:
     """Each panel has a meaning, a place of its own, and the source that was chosen."""
     dashboard = json.loads(DASHBOARD.read_text())

@@ -38,7 +38,9 @@ async def table(view: RunningView, query: str, caller: str | None) -> tuple[int,
     ]
 
 
-@pytest.mark.promise("view", "Administrators read the GPU-hours of all as CSV, and users their own")
+@pytest.mark.promise(
+    "view-15", "Administrators read the GPU-hours of all as CSV, and users their own"
+)
 def test_whose_hours_are_told(tmp_path: Path) -> None:
     """By owner and by group, after a restart too."""
 
@@ -65,7 +67,7 @@ def test_whose_hours_are_told(tmp_path: Path) -> None:
     run(scenario())
 
 
-@pytest.mark.promise("Administrators read the GPU-hours of all...")
+@pytest.mark.promise("view-15")
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a sentence for each."""
 
@@ -95,7 +97,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     run(scenario())
 
 
-@pytest.mark.promise("Administrators read the GPU-hours of all...")
+@pytest.mark.promise("view-15")
 def test_a_caller_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is given up, and another one is answered."""
     made = []
@@ -132,7 +134,8 @@ def series(body: bytes) -> dict[str, float]:
 
 
 @pytest.mark.promise(
-    "view", "Prometheus reads the view with a token of its own; of the hub's users, administrators"
+    "view-16",
+    "Prometheus reads the view with a token of its own; of the hub's users, administrators",
 )
 def test_who_reads_the_metrics(tmp_path: Path) -> None:
     """The token of the file is enough, and another one is not."""

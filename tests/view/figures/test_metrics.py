@@ -60,7 +60,7 @@ def busy_fleet() -> Fleet:
 
 
 @pytest.mark.promise(
-    "view",
+    "view-17",
     "Prometheus reads of each node and device who holds, who waits and for how long, memory, and "
     "what is wrong; never a name of a user",
 )
@@ -102,7 +102,7 @@ def test_the_figures_of_a_node() -> None:
     assert found.keys() == set(NAMES)
 
 
-@pytest.mark.promise("Prometheus reads of each node and device...")
+@pytest.mark.promise("view-17")
 def test_users_make_no_series() -> None:
     """A thousand tenants of as many owners are no more series than one; nobody is named."""
     few, many = busy_fleet(), Fleet()
@@ -117,7 +117,7 @@ def test_users_make_no_series() -> None:
 
 
 @pytest.mark.promise(
-    "view", "A node that names other devices each time makes a bounded number of series in a day"
+    "view-18", "A node that names other devices each time makes a bounded number of series in a day"
 )
 def test_a_node_whose_devices_are_new_each_time() -> None:
     """What it had before is shown on, and no other node has fewer. The next day it may have others.

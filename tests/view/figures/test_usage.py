@@ -111,7 +111,7 @@ def bench() -> Bench:
 
 
 @pytest.mark.promise(
-    "view",
+    "view-19",
     "GPU time is counted for owners and their groups: each second once, over reconnects and "
     "restarts of schedulers and of the view",
 )
@@ -130,7 +130,7 @@ def test_growth_is_counted(bench: Bench) -> None:
     assert {line[:2] for line in bench.kept.lines} == {(TODAY, HUB)}
 
 
-@pytest.mark.promise("GPU time is counted for owners...")
+@pytest.mark.promise("view-19")
 @pytest.mark.parametrize("restarts", ["node", "scheduler", "view", "view in a crash"])
 def test_who_starts_anew_counts_nothing_twice(bench: Bench, restarts: str) -> None:
     """60 s before and 5 s after it."""
@@ -157,7 +157,7 @@ def test_who_starts_anew_counts_nothing_twice(bench: Bench, restarts: str) -> No
     assert bench.counted(group="") == 65.0
 
 
-@pytest.mark.promise("GPU time is counted for owners...")
+@pytest.mark.promise("view-19")
 def test_a_whole_report_that_comes_in_pieces(bench: Bench) -> None:
     """A tenant that is in none of them yet is not a new one; one that stays away is forgotten."""
     node = Reporting(bench.fleet, "a", now_s=0.0)
@@ -249,7 +249,7 @@ def test_what_nobody_has_watched_is_not_counted(bench: Bench) -> None:
 
 
 @pytest.mark.promise(
-    "view",
+    "view-20",
     "A node that reports more GPU time than has passed is cut to what can be, and the page says so",
 )
 def test_a_node_that_lies(bench: Bench) -> None:
@@ -299,7 +299,7 @@ def test_a_counter_that_falls(bench: Bench) -> None:
 
 
 @pytest.mark.promise(
-    "view", "Accounts of one name on two nodes are two owners, unless the admin says otherwise"
+    "view-21", "Accounts of one name on two nodes are two owners, unless the admin says otherwise"
 )
 def test_accounts_of_nodes() -> None:
     """The line names the node; `accounts_are_users` makes them the hub's."""

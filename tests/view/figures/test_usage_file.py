@@ -72,7 +72,7 @@ def hours(name: str, value: float, days: str = TOTAL) -> str:
     return f"{days},{name},,{value:.4f}"
 
 
-@pytest.mark.promise("GPU time is counted for owners...")
+@pytest.mark.promise("view-19")
 def test_a_restart_of_the_view(view: View) -> None:
     """What was counted stays, and what has grown meanwhile is counted once."""
     view.hears(0.0)
@@ -90,7 +90,7 @@ def test_a_restart_of_the_view(view: View) -> None:
     assert view.table(**{"to": "2026-01-01"}) == []
 
 
-@pytest.mark.promise("GPU time is counted for owners...")
+@pytest.mark.promise("view-19")
 def test_a_crash_of_the_view(view: View) -> None:
     """What was not written is counted again from the counters that were written with the rest."""
     view.hears(0.0)
@@ -143,7 +143,7 @@ def odd(path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "bad-input", "A file of GPU-hours that cannot be read is put aside, and the view goes on"
+    "bad-input-71", "A file of GPU-hours that cannot be read is put aside, and the view goes on"
 )
 @pytest.mark.parametrize("damage", [spoil, newer, foreign, cut, odd])
 def test_a_file_that_cannot_be_read(
@@ -164,7 +164,7 @@ def test_a_file_that_cannot_be_read(
     assert view.table() == [hours("alice", 10 / 3600)]
 
 
-@pytest.mark.promise("A file of GPU-hours that cannot be read...")
+@pytest.mark.promise("bad-input-71")
 def test_a_file_that_breaks_while_it_is_written(view: View) -> None:
     """What is counted since goes to a new one, with all counters."""
     view.hears(0.0)
@@ -181,7 +181,7 @@ def test_a_file_that_breaks_while_it_is_written(view: View) -> None:
     assert view.table() == [hours("alice", 10 / 3600)]
 
 
-@pytest.mark.promise("A file of GPU-hours that cannot be read...")
+@pytest.mark.promise("bad-input-71")
 def test_a_disk_that_is_full(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     """The view says so, keeps what it has counted, and writes it once there is room."""
     view.hears(0.0)

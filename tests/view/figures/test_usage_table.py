@@ -53,7 +53,7 @@ names = st.one_of(
 
 
 @pytest.mark.promise(
-    "view", "GPU-hours of owners and groups are a table that spreadsheets read, and never run"
+    "view-22", "GPU-hours of owners and groups are a table that spreadsheets read, and never run"
 )
 @given(names, names)
 def test_every_name_is_read_back(name: str, node: str) -> None:
@@ -77,7 +77,7 @@ def is_formula(cell: str) -> bool:
     return cell.lstrip(f'{string.whitespace}"').startswith(tuple("=+-@＝＋－＠"))  # noqa: RUF001
 
 
-@pytest.mark.promise("GPU-hours of owners and groups are a table...")
+@pytest.mark.promise("view-22")
 @pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", " =1", "＝1"])  # noqa: RUF001
 def test_a_name_that_would_be_computed(name: str) -> None:
     """It begins with an apostrophe; others are as they are."""
@@ -87,7 +87,7 @@ def test_a_name_that_would_be_computed(name: str) -> None:
     assert row[2:4] == [f"'{name}", "a"]
 
 
-@pytest.mark.promise("GPU-hours of owners and groups are a table...")
+@pytest.mark.promise("view-22")
 @pytest.mark.parametrize(
     ("name", "told"),
     [("x;=1+1", "x;'=1+1"), ('x; "@a', "x; \"'@a"), ("x\n-1", "x\n'-1"), ("x;y-z", "x;y-z")],

@@ -25,7 +25,7 @@ def has_had(view: ViewStandIn, name: str) -> bool:
     return any(row.name == name and row.held_s > 0 and row.state == "idle" for row in rows)
 
 
-@pytest.mark.promise("GPU time is counted for owners...")
+@pytest.mark.promise("view-19")
 def test_turns_of_a_scheduler(tmp_path: Path) -> None:
     """An account's two notebooks have the turn one after the other; a restart counts none twice."""
     wall_s = time.time()
