@@ -51,7 +51,7 @@ from .residency import Residency
 from .settings import SchedulerSettings
 from .snapshot import Snapshot, Status
 from .state import State
-from .transitions import ASKED_BACK, ClientTrigger
+from .transitions import WITH_TURN, ClientTrigger
 from .turns import Turns
 
 EVENTS_MIN = 1000
@@ -387,7 +387,8 @@ class Machine:
                 self._residency.dropped(tenant, client, event.reason, self._now_s)
                 if event.turn == client.turn:
                     self._turns.drop(client)
-            case ev.DrainStalled() if event.turn == client.turn and client.state in ASKED_BACK:
+            case ev.DrainStalled() if event.turn == client.turn and client.state in WITH_TURN:
+                self._turns.recall_what_closed(tenant, self._now_s)
                 client.drain_stalled = True
                 client.calls_wait_in_drain = event.calls_waiting > 0
             case ev.ClientFrozen():

@@ -100,6 +100,12 @@ class Turns:
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
+    def recall_what_closed(self, tenant: Tenant, now_s: Seconds) -> None:
+        """A client of it has shut its gate by itself, for a further device say, and work in flight
+        waits for a call that waits there. A recall that stalls opens the gate again."""
+        if tenant.state in (TenantState.HOLDING, TenantState.STALLED):
+            self._recall(tenant, Recall(RecallReason.ASKED, own_sake=True), now_s)
+
     def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
         """A cell began or ended. Work that runs on without a cell (a thread) gets turns as before:
         the mark is on the turn, and no later turn has it."""

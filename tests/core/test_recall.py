@@ -201,13 +201,26 @@ class TestDrainStall:
         assert desk.granted() == [sibling]
 
     def test_a_stale_stall_is_ignored(self, desk: Desk) -> None:
-        """A stall of a turn that was dropped, or that nobody recalled, changes nothing."""
-        holder, _, other = self.recalled_pair(desk)
+        """A stall of a turn that was dropped changes nothing."""
+        holder, _, _ = self.recalled_pair(desk)
         desk.drop(holder)
         desk.stall(holder, calls_waiting=1)
         assert desk.reopened() == []
-        desk.stall(other, calls_waiting=1)
-        assert desk.reopened() == []
+
+    @pytest.mark.promise(
+        "hook-55", "Work in flight that waits for a gated call goes on, whatever has shut the gate"
+    )
+    def test_a_gate_that_was_shut_without_a_recall_opens_again(self, desk: Desk) -> None:
+        """For a further device, say. It is asked back at once, for whatever the turn lacks, and the
+        turn goes on where that is nothing."""
+        holder = desk.client("a", "A")
+        desk.ask(holder)
+        desk.ask(holder)
+        desk.stall(holder, calls_waiting=1)
+        assert desk.recalled() == [holder]
+        assert desk.reopened() == [holder]
+        desk.sleep_until_woken()
+        assert desk.status("a").state == "holding"
 
     def test_a_stall_of_another_turn_is_ignored(self, desk: Desk) -> None:
         """Also while the client's own turn is under recall."""

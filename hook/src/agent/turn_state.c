@@ -48,15 +48,21 @@ static bool must_restore(const struct turn_state *state) {
     return state->event.memory_away || state->event.remakes;
 }
 
-static bool is_recalled(const struct turn_state *state) {
-    return state->recalled;
-}
-
 /* Nobody asked for the turn, so a call that wants it back may have it without a round trip. */
 static bool is_ours_to_keep(const struct turn_state *state) {
     return !state->recalled && !state->is_too_small && !state->memory_away && state->turn_id != 0 &&
            state->reason != DROP_REASON_CONTEXT_FAILED && state->reason != DROP_REASON_CLOSING &&
            state->calls_wait;
+}
+
+/* Only the scheduler knows whether the gate may open again with the devices of that turn. */
+static bool is_ours_to_report(const struct turn_state *state) {
+    return state->recalled || (state->calls_wait && !state->memory_away);
+}
+
+/* It ended with the connection, or there was none: calls that wait need a new one. */
+static bool has_no_turn(const struct turn_state *state) {
+    return state->turn_id == 0 && state->connected && state->calls_wait;
 }
 
 static bool is_ours_to_keep_alone(const struct turn_state *state) {
@@ -157,8 +163,12 @@ static const struct turn_row ROWS[] = {
     {TURN_CLOSING, TURN_EVENT_REOPENED, can_reopen, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_CALLS_WAIT, is_ours_to_keep_alone, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_NO_CALLS_WAIT, was_in_vain, TURN_HELD, TURN_ACT_OPEN, 0},
-    {TURN_CLOSING, TURN_EVENT_STALLED, is_recalled, TURN_CLOSING, TURN_ACT_STALL, 0},
+    /* Work in flight may wait for a call that waits at the gate: each stall leads on. */
+    {TURN_CLOSING, TURN_EVENT_STALLED, has_no_turn, TURN_CLOSING, TURN_ACT_ASK, 0},
     {TURN_CLOSING, TURN_EVENT_STALLED, is_ours_to_keep, TURN_HELD, TURN_ACT_OPEN, 0},
+    {TURN_CLOSING, TURN_EVENT_STALLED, is_ours_to_report, TURN_CLOSING, TURN_ACT_STALL, 0},
+    {TURN_CLOSING, TURN_EVENT_TICK, may_run_alone, TURN_UNSCHEDULED,
+     TURN_ACT_OPEN | TURN_ACT_SAY_RUNNING, 0},
     {TURN_CLOSING, TURN_EVENT_CONTEXT_FAILED, NULL, TURN_CLOSING, 0, DROP_REASON_CONTEXT_FAILED},
     {TURN_CLOSING, TURN_EVENT_DRAINED, goes_on_with_memory, TURN_RESTORING, TURN_ACT_RESTORE, 0},
     {TURN_CLOSING, TURN_EVENT_DRAINED, NULL, TURN_NONE, TURN_ACT_DROP, 0},
@@ -323,7 +333,8 @@ uint64_t turn_state_wake_ms(struct turn_state *state, uint64_t now_ms) {
         uint64_t over_ms = idle_rule_over_ms(&state->idle, now_ms);
         return next_ms < over_ms || over_ms <= state->sample_at_ms ? next_ms : over_ms;
     }
-    if (state->phase != TURN_ASKED || state->connected) return TURN_NEVER;
+    const bool may_run = state->phase == TURN_CLOSING && may_run_alone(state);
+    if ((state->phase != TURN_ASKED && !may_run) || state->connected) return TURN_NEVER;
     if (!state->said_waiting)
         return state->away_since_ms + (uint64_t)state->settings.reconnect_s * 1000;
     /* What is away may be here again: a copy out that was in vain, or what was parked is freed. */

@@ -7,6 +7,7 @@
 #include "base/hold.h"
 #include "device/contexts.h"
 #include "device/streams.h"
+#include "gate/gate_control.h"
 #include "gate/gate_mark.h"
 
 static _Atomic uint64_t window_ns = 20 * 1000000u;
@@ -108,6 +109,7 @@ static void begin_turn(struct window_ring *ring, uint32_t turn) {
     ring->uncovered = 0;
     ring->waived = false;
     ring->waivers = 0;
+    ring->let_go = ring->let_go_done = 0;
     ring->done_seen_ns = 0;
     ring->pending_ns = 0;
     window_pace_start(&ring->pace);
@@ -132,17 +134,19 @@ static CUresult query_event(const struct driver *cuda, void *event) {
     return result;
 }
 
+/* Holds that ended in vain, in all threads. What ends after one may have waited for the thread that
+ * was held, so how long it took is no measure. */
+static _Atomic uint32_t stalls;
+
 /* How long a launch is held up by an event that does not come. The work ahead may itself wait for a
- * call that this thread makes later, so there is an end to it; but it may as well be a long queue
- * from before the window began, so the next launches are held up too, ever shorter, and always for
- * long enough that such a queue gets shorter. */
+ * call that this thread makes later: the next launches are held up ever shorter, a hundred of them
+ * for a second together. But it may as well be a long queue from before the window began, which has
+ * to get shorter. */
 static uint64_t patience_ns(const struct window_ring *ring) {
+    const uint64_t least_ns = gate_was_unbounded() ? atomic_load(&window_ns) : 0;
     uint64_t most_ns = atomic_load(&stall_ns);
-    uint64_t least_ns = atomic_load(&window_ns);
-    uint64_t slowest_ns = ring->pace.group_ns_max;
-    if (most_ns < 4 * slowest_ns) most_ns = 4 * slowest_ns;
-    if (least_ns < slowest_ns) least_ns = slowest_ns;
-    uint64_t patience = most_ns >> (ring->waivers < 16 ? ring->waivers : 16);
+    if (most_ns < 4 * ring->pace.group_ns_max) most_ns = 4 * ring->pace.group_ns_max;
+    const uint64_t patience = most_ns / (ring->waivers + 1);
     return patience < least_ns ? least_ns : patience;
 }
 
@@ -156,12 +160,13 @@ static CUresult query_outside(const struct driver *cuda, const struct window_rin
     return context->leaving > 0 ? CUDA_ERROR_NOT_READY : query_event(cuda, event);
 }
 
-/* Waits, outside the gate, until the oldest event is done or patience is over. False, for the call
- * has to look at the gate again. */
+/* Waits, outside the gate, until the oldest event is done, patience is over, or the gate is shut,
+ * where the call waits on as any other. False, for it has to look at the gate again. */
 static bool wait_for_oldest(struct thread_record *thread, struct window_ring *ring,
                             const struct driver *cuda) {
     gate_mark_outside(thread);
     void *event = ring->events[ring->oldest];
+    const uint32_t stalls_before = atomic_load(&stalls);
     uint64_t started_ns = clock_now_ns();
     uint64_t until_ns = started_ns + patience_ns(ring);
     /* A sleep is short against a group, so that neither the device runs dry nor the group seems to
@@ -171,21 +176,30 @@ static bool wait_for_oldest(struct thread_record *thread, struct window_ring *ri
     if (sleep_ns > SLEEP_NS_MAX) sleep_ns = SLEEP_NS_MAX;
     while (query_outside(cuda, ring, event) == CUDA_ERROR_NOT_READY) {
         ring->pending_ns = clock_now_ns();
+        if (atomic_load(&gate_word) == GATE_SHUT) return false;
         if (ring->pending_ns > until_ns) {
             ring->waived = true;
             ring->waivers++;
+            atomic_fetch_add(&stalls, 1);
             return false;
         }
         if (ring->pending_ns - started_ns < SPIN_NS) continue;
         clock_sleep_ns(sleep_ns);
     }
     ring->done_seen_ns = clock_now_ns();
+    /* It came while this thread was held, so it did not wait for it; nor for another one. */
+    if (atomic_load(&stalls) == stalls_before) ring->group_stalls[ring->oldest] = stalls_before;
     return false;
+}
+
+static uint32_t let_go_now(const struct window_ring *ring) {
+    return ring->let_go - ring->let_go_done;
 }
 
 /* The oldest groups are done. None can have begun before it was launched, nor before the group
  * ahead was done: the later of the two bounds how long they took together, one after the other. */
 static void retire(struct window_ring *ring, uint32_t groups) {
+    const bool was_held = ring->done_seen_ns != 0;
     uint64_t done_ns = ring->done_seen_ns ? ring->done_seen_ns : clock_now_ns();
     uint64_t launched_ns = ring->group_started_ns[ring->oldest];
     uint64_t began_ns =
@@ -195,13 +209,19 @@ static void retire(struct window_ring *ring, uint32_t groups) {
     ring->ahead_done_ns_min = ring->pending_ns > launched_ns ? ring->pending_ns : launched_ns;
     ring->pending_ns = 0;
     ring->done_seen_ns = 0;
+    const uint64_t most_ns = atomic_load_explicit(&window_ns, memory_order_relaxed);
+    const bool is_measured = ring->group_stalls[ring->oldest] == atomic_load(&stalls);
+    /* It waited for launches that were held up: as many go at once from now on. */
+    if (!is_measured && ring->waivers > 0 && ring->let_go_max < 2 * let_go_now(ring))
+        ring->let_go_max = 2 * let_go_now(ring);
+    if (was_held) ring->let_go_max /= 2;
+    ring->let_go_done = ring->group_let_go[(ring->oldest + groups - 1) % WINDOW_EVENTS];
     ring->oldest = (ring->oldest + groups) % WINDOW_EVENTS;
     ring->under_way -= groups;
     ring->waived = false;
     ring->waivers = 0;
-    for (; groups > 0; groups--)
-        window_pace_measured(&ring->pace, group_ns,
-                             atomic_load_explicit(&window_ns, memory_order_relaxed));
+    for (; is_measured && groups > 0; groups--)
+        window_pace_measured(&ring->pace, group_ns, most_ns);
 }
 
 /* How many of the oldest groups are done, as far as that is worth asking. */
@@ -244,7 +264,8 @@ static uint32_t groups_of_other_done(struct window_ring *ring, const struct driv
  */
 static bool makes_way(struct thread_record *thread, struct window_ring *ring,
                       const struct driver *cuda, uint32_t turn) {
-    while (ring->turn_epoch == turn && ring->under_way > 0 && !ring->waived) {
+    const bool waits = !ring->waived && let_go_now(ring) >= ring->let_go_max;
+    while (ring->turn_epoch == turn && ring->under_way > 0 && waits) {
         uint32_t done = groups_of_other_done(ring, cuda);
         if (done == 0) return wait_for_oldest(thread, ring, cuda);
         retire(ring, done);
@@ -291,7 +312,10 @@ bool window_admit(struct thread_record *thread, const struct gate_call *call) {
 
     while (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {
         uint32_t done = groups_done(ring, cuda);
-        if (done == 0 && ring->waived) break;
+        if (done == 0 && (ring->waived || let_go_now(ring) < ring->let_go_max)) {
+            ring->let_go++;
+            break;
+        }
         if (done == 0) return wait_for_oldest(thread, ring, cuda);
         retire(ring, done);
         if (!window_pace_is_one_at_a_time(&ring->pace)) break;
@@ -333,6 +357,8 @@ static void record(struct window_ring *ring, const struct driver *cuda) {
     if (ring->events[slot] == NULL) ring->events[slot] = make_event(cuda, ring);
     if (ring->events[slot] == NULL) return;
     if (cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS) return;
+    ring->group_let_go[slot] = ring->let_go;
+    ring->group_stalls[slot] = atomic_load_explicit(&stalls, memory_order_relaxed);
     if (!full) {
         ring->group_started_ns[slot] = ring->next_group_started_ns;
         ring->under_way++;

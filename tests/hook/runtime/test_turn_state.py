@@ -516,3 +516,61 @@ def test_a_turn_that_nobody_wanted_is_not_kept_while_memory_is_away(state: TurnS
     assert state.happens(Happens.CALLS_WAIT) == Act.NONE
     assert state.happens(Happens.STALLED) == Act.NONE
     assert state.happens(Happens.DRAINED) == Act.DROP | Act.ASK
+
+
+@pytest.mark.promise("hook-55")
+@pytest.mark.parametrize(
+    ("event", "leads_to"),
+    [
+        (Happens.CELL_ENDED, Act.OPEN),
+        (Happens.REMAKE, Act.OPEN),
+        (Happens.DEVICE_OPENED, Act.STALL),
+        (Happens.LAST_DEVICE_CLOSED, Act.STALL),
+        (Happens.CONTEXT_FAILED, Act.STALL),
+        (Happens.RECALLED, Act.STALL),
+    ],
+)
+def test_a_stall_leads_on_whatever_has_shut_the_gate(
+    state: TurnState, event: Happens, leads_to: Act
+) -> None:
+    """Work in flight may wait for a call that waits at the gate. Where the turn lacks something, or
+    was asked back, the scheduler says whether the gate opens again."""
+    hold(state)
+    assert state.happens(event, turn=7) == Act.SHUT
+    acts = state.happens(Happens.CALLS_WAIT) | state.happens(Happens.STALLED)
+    assert acts == leads_to
+    if leads_to == Act.STALL:
+        state.happens(Happens.RECALLED, turn=7)
+        assert state.happens(Happens.REOPENED, turn=7) == Act.OPEN
+    assert state.phase is Phase.HELD
+
+
+@pytest.mark.promise("hook-55")
+def test_a_stall_of_a_turn_that_was_lost_asks_for_another_one(state: TurnState) -> None:
+    """It went with the connection, and the gate is shut since."""
+    hold(state)
+    state.happens(Happens.RECALLED, turn=7)
+    state.happens(Happens.DISCONNECTED, turn_lost=True)
+    state.happens(Happens.CALLS_WAIT)
+    assert state.happens(Happens.STALLED) == Act.NONE
+    state.happens(Happens.CONNECTED)
+    assert state.happens(Happens.STALLED) == Act.ASK
+    assert state.happens(Happens.GRANTED, turn=8) == Act.OPEN
+    assert (state.phase, state.turn) == (Phase.HELD, 8)
+
+
+@pytest.mark.promise("hook-55")
+def test_a_stall_where_a_scheduler_comes_back_and_goes(pure: Pure) -> None:
+    """It runs without one; the gate is shut for the one that comes. Then it asks that one, and runs
+    on where that goes again."""
+    state = TurnState(pure, reconnect_s=2, fallback=Fallback.RUN)
+    state.happens(Happens.CALLS_WAIT)
+    state.now_ms += 2000
+    assert state.happens(Happens.TICK) == Act.OPEN | Act.SAY_RUNNING
+    assert state.happens(Happens.CONNECTED) == Act.SHUT
+    assert state.happens(Happens.STALLED) == Act.ASK
+    assert state.happens(Happens.DISCONNECTED) == Act.NONE
+    assert state.wake_ms == state.now_ms + 2000
+    state.now_ms += 2000
+    assert state.happens(Happens.TICK) == Act.OPEN | Act.SAY_RUNNING
+    assert state.phase is Phase.UNSCHEDULED

@@ -64,6 +64,49 @@ def test_the_first_recall_of_long_launches_is_bounded(
     shell.expect("0 loop 0")
 
 
+@pytest.mark.promise(
+    "hook-56",
+    "Work that waits for what its program does later is held up once, and not again as long as it "
+    "takes for that reason",
+)
+@pytest.mark.parametrize(("stream", "launches"), [("1", 3), ("1", 40), ("d", 40)])
+def test_work_that_waits_for_the_host_is_held_up_once(
+    opened: Opened, stream: str, launches: int
+) -> None:
+    """A stream polls a flag that the host sets when it has launched more. Who holds a launch up
+    makes the work before it last: if that were a measure, each round would take longer."""
+    shell, client = opened(window_ms=20, drain_stall_ms=500)
+    shell.say("0 create 1")
+    shell.say(f"0 rounds {stream} 20 {launches}")
+    client.grant_request()
+    shell.expect("0 create 0")
+    first, *later = (int(shell.expect("round ").split()[1]) for _ in range(20))
+    assert sum(later) < first
+    shell.expect("0 rounds 0")
+
+
+@pytest.mark.promise("hook-32")
+def test_long_launches_are_bounded_after_work_that_waited_for_the_host(
+    opened: Opened, sim: SimulatedMachine
+) -> None:
+    """No more of them go at once than that work has waited for."""
+    shell, client = opened(window_ms=20, drain_stall_ms=40)
+    shell.say("0 create 1")
+    shell.say("0 rounds 1 3 4")
+    client.grant_request()
+    for _ in range(3):
+        shell.expect("round ")
+    shell.expect("0 rounds 0")
+    spun = sum(record.name == "spin" for record in sim.journal())
+    shell.say(f"0 loop 1 {60 * MS}")
+    wait_for_launches(sim, spun + 2)
+    assert left_at_recall(client, sim) <= 20
+    client.expect(TurnRequested)
+    client.grant()
+    shell.say("0 stop")
+    shell.expect("0 loop 0")
+
+
 @pytest.mark.promise("hook-32")
 def test_launches_that_grow_long_in_a_turn_are_kept_few(
     opened: Opened, sim: SimulatedMachine

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gpu.h"
@@ -133,6 +134,26 @@ static long set_flag(const char *stream) {
 /* Sets it from the host: what polls ends. */
 static long release_flag(void) {
     __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+/* So many rounds, in each of which a stream polls the flag, and has so much more to do before the
+ * host sets that. Prints how long each took, in nanoseconds. */
+static long rounds(const char *stream, const char *count, const char *launches) {
+    for (int round = atoi(count); round > 0; round--) {
+        struct timespec from, to;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        __atomic_store_n(flag, 0, __ATOMIC_SEQ_CST);
+        long result = poll_flag(stream);
+        for (int i = atoi(launches); i > 0 && result == 0; i--)
+            result = gpu_spin(&gpu, stream_of(stream), 1000);
+        release_flag();
+        if (result == 0) result = cuStreamSynchronize(stream_of(stream));
+        if (result != 0) return result;
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        printf("round %lld\n",
+               (to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec);
+    }
     return 0;
 }
 
@@ -397,6 +418,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "twins") == 0) return twins(a, b);
     if (strcmp(command, "many") == 0) return many(a, b);
     if (strcmp(command, "poll") == 0) return poll_flag(a);
+    if (strcmp(command, "rounds") == 0) return rounds(a, b, c);
     if (strcmp(command, "set") == 0) return set_flag(a);
     if (strcmp(command, "release") == 0) return release_flag();
     if (strcmp(command, "assert") == 0) return fail(a);
