@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.session import Session
+from tests.support.compiled import compiled_library
 from tests.support.paths import SIM_LIBRARIES
 from tests.support.sim import SimulatedMachine
 
@@ -64,6 +65,101 @@ def test_a_free_waits_for_the_work_of_a_stream_that_was_destroyed(
     (launch,) = [record for record in sim.journal() if record.kind.name == "LAUNCH"]
     assert line.split()[0] == "0"
     assert launch.ended_ns <= int(line.split()[1])
+
+
+PAUSES = r"""
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static _Thread_local int pauses;
+
+void pauses_once(void) {
+    pauses = 1;
+}
+
+static const char *file(const char *name) {
+    static _Thread_local char path[4096];
+    snprintf(path, sizeof path, "%s/%s", getenv("GPUSHARE_SIM_DIR"), name);
+    return path;
+}
+
+/* A thread that is to pause does so until `destroyed` is there; `paused` tells that it does. */
+int nanosleep(const struct timespec *asked, struct timespec *left) {
+    if (pauses) close(open(file("paused"), O_CREAT | O_WRONLY, 0600));
+    while (pauses && access(file("destroyed"), F_OK) != 0)
+        clock_nanosleep(CLOCK_REALTIME, 0, asked, left);
+    pauses = 0;
+    return clock_nanosleep(CLOCK_REALTIME, 0, asked, left) == 0 ? 0 : -1;
+}
+"""
+
+
+def test_a_free_waits_for_the_work_of_a_stream_that_is_destroyed_meanwhile(backed: Session) -> None:
+    """Another thread destroys it between two looks of the free, which has seen it busy."""
+    lines = [
+        "import os",
+        "from pathlib import Path",
+        "files, answers = Path(os.environ['GPUSHARE_SIM_DIR']), []",
+        "happened = lambda: (files / 'happened').exists()",
+        "def frees():",
+        "    call('cuCtxSetCurrent', c_void_p(CONTEXT)), ctypes.CDLL(None).pauses_once()",
+        "    answers.append(free(a))",
+        "s, a = stream_create(), alloc(20 * MIB)",
+        "work = held(s)",
+        "thread = threading.Thread(target=frees)",
+        "thread.start()",
+        "while not (files / 'paused').exists(): pass",
+        "print(call('cuStreamDestroy_v2', c_void_p(s)), (files / 'destroyed').touch())",
+        "while thread.is_alive() and not happened(): pass",
+        "print(answers, sums())",
+        "work.value = 1",
+        "print(thread.join(), answers, sums())",
+    ]
+    looks_again = "stall cuCtxPushCurrent nth=2 ms=0 from=destroyed"  # one look is over then
+    preload = f"{compiled_library(PAUSES)}:{backed.environment['LD_PRELOAD']}"
+    told = backed.run(*lines, GPUSHARE_SIM_FAULTS=looks_again, LD_PRELOAD=preload)
+    assert told == ["0 None", "[] (10, 0)", "None [0] (0, 0)"]
+
+
+def test_a_free_waits_for_a_stream_that_is_on_its_way_out(backed: Session) -> None:
+    """It looks when the stream has left the table and the event of its work is not kept yet."""
+    lines = [
+        "import os",
+        "from pathlib import Path",
+        "files, answers = Path(os.environ['GPUSHARE_SIM_DIR']), []",
+        "happened = lambda call: call in (files / 'happened').read_text()",
+        "on = lambda: call('cuCtxSetCurrent', c_void_p(CONTEXT))",
+        "def frees():",
+        "    on(), answers.append(free(a))",
+        "def destroys():",
+        "    ctypes.CDLL(None).prctl(15, b'destroys'), on()",
+        "    call('cuStreamDestroy_v2', c_void_p(s))",
+        "s, a = stream_create(), alloc(20 * MIB)",
+        "work = held(s)",
+        "(files / 'happened').touch(), (files / 'freed').touch()",
+        "free_thread = threading.Thread(target=frees)",
+        "free_thread.start()",
+        "while not happened('cuStreamQuery'): pass",
+        "thread = threading.Thread(target=destroys)",
+        "thread.start()",
+        "while not happened('cuCtxPushCurrent'): pass",
+        "(files / 'go').touch(), thread.join(), (files / 'destroyed').touch()",
+        "while free_thread.is_alive() and not happened('cuCtxPopCurrent'): pass",
+        "print(answers, sums())",
+        "work.value = 1",
+        "print(free_thread.join(), answers, sums())",
+    ]
+    plan = (
+        "stall cuStreamQuery nth=3 ms=0 from=freed",  # the free has looked
+        "hold cuEventRecord thread=destroys until=go",  # out of the table, its event not kept
+        "stall cuCtxPushCurrent nth=2 ms=0 from=go.held",  # the free has looked meanwhile
+        "stall cuCtxPopCurrent nth=2 ms=0 from=destroyed",  # and once more
+    )
+    told = backed.run(*lines, GPUSHARE_SIM_FAULTS=";".join(plan))
+    assert told == ["[] (10, 0)", "None [0] (0, 0)"]
 
 
 @pytest.mark.promise("backing-38")

@@ -31,6 +31,8 @@ SIZE = 64 * MIB
 """A multiple of a pool's segment."""
 HELD = 2 * SIZE
 CONTEXT = 32 * MIB
+ANSWERS_MAX = 10_000
+"""More than there can be in a tenth of a second."""
 
 
 @pytest.fixture
@@ -147,6 +149,28 @@ def test_room_that_is_made_lets_a_restore_go_on(
     memory.client.room(memory.device, made=True)
     assert memory.result("sum") == 0
     assert_whole(memory)
+
+
+def test_answers_without_room_do_not_prolong_a_restore(
+    opens: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """The time for which it asks counts from its first question, however often others answer."""
+    memory = parked(opens(reclaim_ms=100))
+    stranger = start_stranger(start)
+    stranger.say(f"0 new 0 {HELD}")
+    stranger.expect("0 new 0")
+    memory.say("sum 0")
+    memory.grant()
+
+    def is_given_up() -> bool:
+        drops = [told for told in memory.client.received if isinstance(told, TurnDropped)]
+        return drops[-1].reason is DropReason.MEMORY_SHORT
+
+    for _ in range(ANSWERS_MAX):
+        if not memory.client.hears(RoomRequested, unless=is_given_up):
+            break
+        memory.client.room(memory.device, made=True)
+    assert is_given_up()
 
 
 @pytest.mark.promise(

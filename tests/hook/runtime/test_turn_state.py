@@ -387,6 +387,18 @@ def test_a_hold_does_not_outlast_its_scheduler(state: TurnState) -> None:
     assert state.happens(Happens.CONNECTED) == Act.SHUT
 
 
+def test_a_hold_ends_with_the_connection(state: TurnState) -> None:
+    """The next scheduler knows nothing of it: idleness and a cell's end give the turn back."""
+    hold(state)
+    state.happens(Happens.HOLD_BEGAN)
+    state.happens(Happens.DISCONNECTED)
+    state.happens(Happens.CONNECTED)
+    state.happens(Happens.CONTENTION, waiters=1)
+    assert state.wants_samples
+    state.happens(Happens.CELL_BEGAN)
+    assert state.happens(Happens.CELL_ENDED) == Act.SHUT
+
+
 def restore(state: TurnState, turn: int = 7) -> None:
     """The client asks and is granted while memory is away."""
     assert state.happens(Happens.CALLS_WAIT) & Act.ASK
