@@ -162,6 +162,20 @@ def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
             assert f"{own} secret" in seen and f"{other} secret" not in seen
 
 
+def test_cuts_for_users_of_one_account_do_not_mix(office: Office) -> None:
+    """A hub's users may share an account: each reads only their own names."""
+    names = ("alice", "bob")
+    for name in names:
+        body = {"name": f"{name}s secret", "kind": "kernel"}
+        office.service.register_tenant(Caller(ALICE, name), body)
+    look = Look(office.snapshot())
+    seen = [office.service.status(Caller(ALICE, name), look).text for name in names]
+    assert [[f"{name}s secret" in text for name in names] for text in seen] == [
+        [True, False],
+        [False, True],
+    ]
+
+
 @pytest.mark.promise("scheduler-83")
 def test_what_others_do_is_anonymous(office: Office) -> None:
     """A holder and a waiter are seen as such; no name, id, pid, program or count of theirs is."""
