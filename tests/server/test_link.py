@@ -87,9 +87,9 @@ class LinkTo:
         self.state = LinkState(scheduler="up", status=status)
 
 
-def relay_to(link: Any, emit: Callable[[dict[str, object]], None]) -> Relay:
+def relay_to(link: Any, emit: Callable[[dict[str, object]], None], *, kernels: Any = None) -> Relay:
     """Of a server that asks nobody."""
-    kernels: Any = NoKernels()
+    kernels = kernels or NoKernels()
     client: Any = None
     return Relay(link=link, client=client, reader=client, kernels=kernels, user="alice", emit=emit)
 
@@ -132,3 +132,34 @@ def test_browsers_are_told_nothing_after_the_end() -> None:
 
     asyncio.run(story())
     assert told == []
+
+
+class SlowKernels(NoKernels):
+    """None, and it takes as long as the test wants to say so."""
+
+    def __init__(self) -> None:
+        self.are_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def listed(self) -> list[ServerKernel]:
+        self.are_asked.set()
+        await self.may_answer.wait()
+        return []
+
+
+def test_what_changes_while_browsers_are_told_is_told_too() -> None:
+    """The state that is on its way to them lacks it, so another one follows."""
+    told: list[dict[str, object]] = []
+    link: Any = LinkTo(None)
+    kernels = SlowKernels()
+    relay = relay_to(link, told.append, kernels=kernels)
+
+    async def story() -> None:
+        relay.changed()
+        await kernels.are_asked.wait()
+        link.state = LinkState(scheduler="down", message="It is away. Wait.")
+        relay.changed()
+        kernels.may_answer.set()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+
+    asyncio.run(story())
+    assert len(told) == 2
