@@ -26,6 +26,7 @@ struct work {
     uint32_t used, room;
     uint64_t orphans_until; /* streams that were destroyed up to then */
     bool orphans_busy;
+    bool was_leaving; /* a stream was on its way out: its event may have come since */
     bool defaults_busy;
     CUevent defaults_event;
     bool is_looked_at; /* the streams that are busy are in the table */
@@ -97,7 +98,8 @@ static void look_at_busy(struct work *work, const struct streams *tables) {
 }
 
 static void look_at_rest(struct work *work, const struct streams *tables) {
-    work->orphans_busy = atomic_load(&streams_leaving) > 0;
+    if (work->was_leaving) work->orphans_until = tables->last_number;
+    work->orphans_busy = work->was_leaving = atomic_load(&streams_leaving) > 0;
     for (uint32_t i = 0; i < tables->orphans_used; i++) {
         const struct orphan_entry *orphan = &tables->orphans[i];
         if (orphan->context == work->context && orphan->number <= work->orphans_until)
