@@ -23,7 +23,7 @@ from cuda.bindings.driver import CUresult as R
 from numpy.typing import ArrayLike, NDArray
 
 from tests.support.nursery import Nursery, Order
-from tests.support.paths import BUILTINS_PTX, SIM_DRIVER
+from tests.support.paths import BUILTINS_PTX, SIM_DRIVER, SIM_NVML
 from tests.support.sim import GIB, SimulatedMachine
 from tests.support.waits import WAIT_S_MAX
 
@@ -282,7 +282,11 @@ class Conversation:
 
 
 def run_text() -> None:
-    """What its process does."""
+    """What its process does. It was forked, so a path to the simulated driver comes too late to
+    lead there: on a machine with a GPU it would find the real one."""
+    if "GPUSHARE_SIM_DIR" in os.environ:
+        for library in (SIM_DRIVER, SIM_NVML):
+            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     exec(compile(sys.argv[1], "<program>", "exec"), {"__name__": "__main__"})
 
 
