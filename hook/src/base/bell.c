@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/uncancelled.h"
 
 #define ACT_PATIENCE_NS 100000000
 #define TAKEN_PAUSE_NS 10000000
@@ -83,6 +84,7 @@ void bell_clear(void) {
 }
 
 static void wake_up(void) {
+    UNCANCELLED();
     int saved_errno = errno;
     if (descriptor_is_ours(&theirs)) send(theirs.fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     errno = saved_errno;

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "base/uncancelled.h"
+
 static inline uint64_t clock_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -15,6 +17,7 @@ static inline uint64_t clock_now_ms(void) {
 }
 
 static inline void clock_sleep_ns(uint64_t ns) {
+    UNCANCELLED();
     struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     nanosleep(&pause, NULL);
 }

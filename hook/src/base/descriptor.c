@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/uncancelled.h"
+
 struct identity {
     uint64_t device, inode;
     uint32_t kind;
@@ -37,6 +39,7 @@ static int move_up(int fd, const struct identity *identity) {
 }
 
 bool descriptor_adopt(struct descriptor *descriptor, int fd, uint32_t kind) {
+    UNCANCELLED();
     struct identity identity;
     descriptor->fd = -1;
     if (!identify(fd, &identity) || (kind != 0 && kind != identity.kind)) return false;
@@ -60,6 +63,7 @@ uint32_t descriptor_peer_uid(int socket) {
 }
 
 void descriptor_close(struct descriptor *descriptor) {
+    UNCANCELLED();
     if (descriptor_is_ours(descriptor)) close(descriptor->fd);
     descriptor->fd = -1;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/uncancelled.h"
 
 static const char *const LEVEL_NAMES[] = {"off", "error", "info", "debug"};
 
@@ -62,6 +63,7 @@ static void write_to_file(const char *path, const char *line, size_t bytes) {
 void log_line(enum log_level level, const char *format, ...) {
     const struct options *options = options_get();
     if ((uint32_t)level > options->log_level) return;
+    UNCANCELLED();
     int saved_errno = errno;
     char text[1024];
     va_list arguments;

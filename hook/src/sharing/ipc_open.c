@@ -6,6 +6,7 @@
 #include "base/driver.h"
 #include "base/ending.h"
 #include "base/log.h"
+#include "base/uncancelled.h"
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "device/streams.h"
@@ -150,6 +151,7 @@ static CUresult unmap_unused(void) {
 }
 
 bool ipc_open(uint64_t *address, const void *encoded, unsigned int flags, int *cu_result) {
+    UNCANCELLED();
     struct ipc_handle handle;
     const struct driver *cuda = driver_get();
     void *context = contexts_current();

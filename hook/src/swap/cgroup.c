@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "base/uncancelled.h"
 #include "swap/cgroup_parse.h"
 
 #define TEXT_BYTES 8192
@@ -27,6 +28,7 @@ static const struct hierarchy HIERARCHIES[] = {
 };
 
 static bool read_text(const char *path, char *text) {
+    UNCANCELLED();
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return false;
     size_t used = 0;

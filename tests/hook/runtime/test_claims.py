@@ -14,6 +14,7 @@ import pytest
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
+    DropReason,
     HoldChanged,
     MemoryKindsReported,
     MemoryLimit,
@@ -130,6 +131,39 @@ def test_a_need_that_another_thread_has_taken_is_told_again(
     assert client.expect(MemoryNeeded) == first
     client.budget(device, 128 * MIB)
     program.expect("late 0")
+    assert program.finish() == 0
+
+
+@pytest.mark.promise(
+    "hook-57",
+    "A thread that is cancelled in a call ends after it, and leaves nothing that is counted",
+)
+@pytest.mark.parametrize("waits_for", ["memory", "the turn"])
+def test_a_thread_that_is_cancelled_while_it_waits(
+    start: Start, scheduler: FakeScheduler, waits_for: str
+) -> None:
+    """It has its memory first, and may give it back; then the turn can end."""
+    program = start("cancelled_claim")
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=600_000)
+    device = client.expect(DeviceOpened).device
+    if waits_for == "memory":
+        client.budget(device, 0)
+        hear_all(client, {TurnRequested, MemoryNeeded})
+        client.grant()
+    else:
+        client.budget(device, 64 * MIB)
+        client.expect(TurnRequested)
+    program.say("go")
+    program.expect("cancels")
+    if waits_for == "memory":
+        client.budget(device, 64 * MIB)
+    else:
+        client.grant()
+    program.expect("allocated")
+    program.expect("ended")
+    assert client.recall_and_drop().reason is DropReason.RECALL
+    program.say("end")
     assert program.finish() == 0
 
 
