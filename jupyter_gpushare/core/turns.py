@@ -101,14 +101,12 @@ class Turns:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
     def recall_what_closed(self, tenant: Tenant, now_s: Seconds) -> None:
-        """A client of it has shut its gate by itself, for a further device say, and work in flight
-        waits for a call that waits there. A recall that stalls opens the gate again."""
+        """A client's gate has shut by itself and cannot drain: it opens as after a recall."""
         if tenant.state in (TenantState.HOLDING, TenantState.STALLED):
             self._recall(tenant, Recall(RecallReason.ASKED, own_sake=True), now_s)
 
     def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
-        """A cell began or ended. Work that runs on without a cell (a thread) gets turns as before:
-        the mark is on the turn, and no later turn has it."""
+        """A cell began or ended. Its mark is on this turn: work that runs on gets others."""
         if busy and not self._state.in_cell(tenant):
             self._state.cell_begins(tenant)
         tenant.busy = busy
