@@ -18,7 +18,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .commands import Command, GrantTurn, TellContention, TellMemoryLimit, TellQueuePosition
+from .commands import (
+    Command,
+    GrantTurn,
+    RecallTurn,
+    TellContention,
+    TellMemoryLimit,
+    TellQueuePosition,
+)
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .transitions import WITH_TURN
 
@@ -403,3 +410,24 @@ def forget_recall(client: Client) -> None:
     """Nobody wants its turn any more; what it owed is forgiven."""
     client.recalled_at_s, client.overdue = None, False
     client.drain_stalled = client.calls_wait_in_drain = False
+
+
+def forget_recalls(tenant: Tenant) -> None:
+    for client in tenant.clients.values():
+        forget_recall(client)
+
+
+def put_recall(
+    outbox: Outbox, client: Client, tenant: Tenant, reason: RecallReason, device_name: str = ""
+) -> None:
+    """Asks the client's turn back."""
+    assert client.turn is not None
+    outbox.put(
+        RecallTurn(
+            client=client.id,
+            turn=client.turn,
+            reason=reason,
+            device_name=device_name,
+            quantum_s=0.0 if tenant.turn is None else tenant.turn.quantum_s,
+        )
+    )

@@ -388,9 +388,7 @@ class Machine:
                 if event.turn == client.turn:
                     self._turns.drop(client)
             case ev.DrainStalled() if event.turn == client.turn and client.state in WITH_TURN:
-                self._turns.recall_what_closed(tenant, self._now_s)
-                client.drain_stalled = True
-                client.calls_wait_in_drain = event.calls_waiting > 0
+                self._turns.stalled(tenant, client, event.calls_waiting > 0, self._now_s)
             case ev.ClientFrozen():
                 client.frozen = event.frozen
             case ev.BusUsed():

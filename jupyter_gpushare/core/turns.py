@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .changes import Outbox, forget_recall, note_wanted
-from .commands import GrantTurn, KillClient, RecallReason, RecallTurn, ReopenGate, ReportOverdue
+from .changes import Outbox, forget_recall, forget_recalls, note_wanted, put_recall
+from .commands import GrantTurn, KillClient, RecallReason, ReopenGate, ReportOverdue
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
 from .lines import turn_of
@@ -100,10 +100,22 @@ class Turns:
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
-    def recall_what_closed(self, tenant: Tenant, now_s: Seconds) -> None:
-        """A client's gate has shut by itself and cannot drain: it opens as after a recall."""
-        if tenant.state in (TenantState.HOLDING, TenantState.STALLED):
-            self._recall(tenant, Recall(RecallReason.ASKED, own_sake=True), now_s)
+    def stalled(self, tenant: Tenant, client: Client, calls_wait: bool, now_s: Seconds) -> None:
+        """Its drain makes no progress. A gate that was shut without a recall, for a further device
+        say, opens as after one. Or its word has crossed that its recall is taken back."""
+        if client.state is ClientState.HOLDING:
+            if not calls_wait:
+                return
+            if tenant.state is TenantState.HOLDING:
+                self._recall(tenant, Recall(RecallReason.ASKED, own_sake=True), now_s)
+            else:
+                # The others' gates are open, and the tenant keeps its place in the queue.
+                assert client.turn is not None
+                put_recall(self._outbox, client, tenant, RecallReason.ASKED)
+                self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
+                return
+        client.drain_stalled = True
+        client.calls_wait_in_drain = calls_wait
 
     def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
         """A cell began or ended. Its mark is on this turn: work that runs on gets others."""
@@ -129,7 +141,7 @@ class Turns:
                 self._state.move_tenant(tenant, TenantTrigger.RESUME)
             if tenant.turn is not None:
                 tenant.turn.exclusive = False
-            _forget_recalls(tenant)
+            forget_recalls(tenant)
 
     def forget(self, client: Client, now_s: Seconds) -> None:
         """The client is gone: what it had is free at once."""
@@ -387,7 +399,7 @@ class Turns:
             if self._state.set_devices(tenant, turn, turn.devices | tenant.wanted_devices):
                 self._state.note_turn(tenant)
             turn.contended_s = 0.0
-            _forget_recalls(tenant)
+            forget_recalls(tenant)
             self._recall_when_due(tenant, now_s)
 
     def _due(self, tenant: Tenant, turn: Turn, ask: _Ask, now_s: Seconds) -> Recall | None:
@@ -536,15 +548,7 @@ class Turns:
                 self._state.move_client(client, ClientTrigger.RECALL)
                 if wanted:
                     note_wanted(client, now_s)
-                self._outbox.put(
-                    RecallTurn(
-                        client=client.id,
-                        turn=client.turn,
-                        reason=recall.reason,
-                        device_name=recall.device_name,
-                        quantum_s=0.0 if tenant.turn is None else tenant.turn.quantum_s,
-                    )
-                )
+                put_recall(self._outbox, client, tenant, recall.reason, recall.device_name)
 
     def _reopen(self, tenant: Tenant) -> None:
         for client in tenant.clients.values():
@@ -553,8 +557,3 @@ class Turns:
                 # The recall goes on: one that stalls again and again is overdue in the end.
                 client.drain_stalled = client.calls_wait_in_drain = False
                 self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
-
-
-def _forget_recalls(tenant: Tenant) -> None:
-    for client in tenant.clients.values():
-        forget_recall(client)

@@ -222,6 +222,47 @@ class TestDrainStall:
         desk.sleep_until_woken()
         assert desk.status("a").state == "holding"
 
+    @pytest.mark.promise("hook-55")
+    @pytest.mark.parametrize("calls_waiting", [0, 1])
+    def test_a_stall_that_crosses_the_end_of_its_recall_shuts_no_other_gate(
+        self, desk: Desk, calls_waiting: int
+    ) -> None:
+        """Two processes of a tenant stall in the same moment, and the word of one opens both gates.
+        Else they were shut again at once, each time, and the call that waits would never get in."""
+        first, second, other = desk.client("a"), desk.client("a"), desk.client("b")
+        for client in (first, second, other):
+            desk.ask(client)
+        desk.sleep_until_woken()
+        desk.stall(first, calls_waiting=1)
+        assert desk.reopened() == [first, second]
+        retry_at_s = desk.wake_at_s
+        desk.stall(second, calls_waiting=calls_waiting)
+        assert first not in desk.recalled()
+        assert desk.reopened() == desk.recalled()
+        assert desk.status("a").state == "stalled"
+        assert desk.wake_at_s == retry_at_s
+
+    @pytest.mark.promise("hook-55")
+    def test_a_stall_that_crosses_the_end_of_its_recall_costs_no_place(self, desk: Desk) -> None:
+        """The tenant queues for the device that its turn lacks."""
+        first, second, neighbour = (desk.client(*who) for who in ("aA", "aA", "nB"))
+        for client in (first, second, neighbour):
+            desk.ask(client)
+        desk.ask(desk.client("a", "B"))
+        desk.stall(first)
+        desk.ask(desk.client("c", "B"))
+        assert desk.queue("B") == ["a", "c"]
+        desk.stall(second, calls_waiting=1)
+        assert desk.queue("B") == ["a", "c"]
+
+    def test_a_stall_without_a_recall_or_a_call_is_ignored(self, desk: Desk) -> None:
+        """The call that waited has gone since: the drain goes on for nobody."""
+        holder = desk.client("a")
+        desk.ask(holder)
+        desk.stall(holder)
+        assert desk.recalled() == []
+        assert desk.status("a").state == "holding"
+
     def test_a_stall_of_another_turn_is_ignored(self, desk: Desk) -> None:
         """Also while the client's own turn is under recall."""
         holder, _, _ = self.recalled_pair(desk)
