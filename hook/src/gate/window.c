@@ -20,6 +20,8 @@ static _Atomic uint32_t turn_epoch = 1;
 /* Behind a long launch the rest of what is in flight may be short: a training step's optimiser
  * leaves some 0.3 ms of it, and who sleeps longer than that lets the device run dry. */
 #define SLEEP_NS_MAX 50000u
+/* From then on a long launch is more likely than one that waits for so many others. */
+#define WAIVERS_QUICK 100u
 
 void window_configure(uint32_t window_ms, uint32_t stall_ms) {
     atomic_store(&window_ns, (uint64_t)window_ms * 1000000u);
@@ -143,7 +145,8 @@ static _Atomic uint32_t stalls;
  * for a second together. But it may as well be a long queue from before the window began, which has
  * to get shorter. */
 static uint64_t patience_ns(const struct window_ring *ring) {
-    const uint64_t least_ns = gate_was_unbounded() ? atomic_load(&window_ns) : 0;
+    const bool is_long = gate_was_unbounded() || ring->waivers >= WAIVERS_QUICK;
+    const uint64_t least_ns = is_long ? atomic_load(&window_ns) : 0;
     uint64_t most_ns = atomic_load(&stall_ns);
     if (most_ns < 4 * ring->pace.group_ns_max) most_ns = 4 * ring->pace.group_ns_max;
     const uint64_t patience = most_ns / (ring->waivers + 1);
@@ -176,10 +179,15 @@ static bool wait_for_oldest(struct thread_record *thread, struct window_ring *ri
     if (sleep_ns > SLEEP_NS_MAX) sleep_ns = SLEEP_NS_MAX;
     while (query_outside(cuda, ring, event) == CUDA_ERROR_NOT_READY) {
         ring->pending_ns = clock_now_ns();
-        if (atomic_load(&gate_word) == GATE_SHUT) return false;
-        if (ring->pending_ns > until_ns) {
+        /* A drain that stalls opens the gate again, and a recall may come sooner each time than
+         * patience is over: then a hold would never end. */
+        const bool is_shut = atomic_load(&gate_word) == GATE_SHUT;
+        if (is_shut || ring->pending_ns > until_ns) {
             ring->waived = true;
             ring->waivers++;
+            /* One launch a hold: what goes on may be as long as what is waited for. */
+            ring->pace.launches_per_event = 1;
+            ring->pace.groups_quick = 0;
             atomic_fetch_add(&stalls, 1);
             return false;
         }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import TurnDropped, TurnRequested
+from jupyter_gpushare.protocol.messages import DrainStalled, TurnDropped, TurnRequested
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
@@ -105,6 +105,47 @@ def test_long_launches_are_bounded_after_work_that_waited_for_the_host(
     client.grant()
     shell.say("0 stop")
     shell.expect("0 loop 0")
+
+
+def looped(shell: GpuProcess) -> int:
+    """How many launches loops have made so far."""
+    shell.say("7 looped")
+    return int(shell.expect("7 looped").split()[2])
+
+
+@pytest.mark.promise("hook-56")
+def test_a_hold_ends_though_recalls_come_sooner_than_its_patience(opened: Opened) -> None:
+    """Launches of 180 ms make the window patient for 0.7 s. The scheduler opens the gate again where
+    a drain stalls, and asks for the turn again 0.5 s later: from then on each hold was cut short,
+    and began anew."""
+    shell, client = opened(window_ms=20, drain_stall_ms=200)
+    shell.say("0 create 1")
+    shell.say(f"0 spin 1 {180 * MS} 3")
+    shell.say("0 sync")
+    shell.say("0 rounds 1 1 1")
+    client.grant_request()
+    shell.expect("0 sync 0")
+    assert shell.is_silent(for_s=0.1)
+    client.recall()
+    client.expect(DrainStalled)
+    client.reopen()
+    shell.expect("0 rounds 0", within_s=0.5)
+
+
+@pytest.mark.promise("hook-32")
+@pytest.mark.parametrize(("short", "ms", "most"), [(0, 2000, 300), (2000, 100, 300)])
+def test_the_first_of_many_long_launches_lets_few_others_go(
+    opened: Opened, sim: SimulatedMachine, short: int, ms: int, most: int
+) -> None:
+    """As long as it is not over, nothing tells it from work that waits for what the program does
+    next. Holds that are ever shorter let thousands go, which is minutes of the device."""
+    shell, client = opened(window_ms=20)
+    shell.say("0 create 1")
+    shell.say(f"0 spin 1 2000 {short}")
+    shell.say(f"0 loop 1 {ms * MS}")
+    client.grant_request()
+    wait_for_launches(sim, short + (16 if short else 1))
+    assert looped(shell) <= most
 
 
 @pytest.mark.promise("hook-32")

@@ -30,6 +30,7 @@ static struct tensor {
     uint64_t *sum; /* in host memory that the device sees */
 } tensors[TENSORS];
 static _Atomic int stop;
+static _Atomic long looped; /* launches of loops so far */
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* what a thread opened, others see */
 
 static struct worker {
@@ -78,8 +79,10 @@ static long spin(const char *stream, const char *ns, const char *count) {
 /* Launches until "0 stop". */
 static long loop(const char *stream, const char *ns) {
     CUresult result = CUDA_SUCCESS;
-    while (!atomic_load(&stop) && result == CUDA_SUCCESS)
+    while (!atomic_load(&stop) && result == CUDA_SUCCESS) {
         result = gpu_spin(&gpu, stream_of(stream), strtoull(ns, NULL, 10));
+        atomic_fetch_add(&looped, 1);
+    }
     return result;
 }
 
@@ -415,6 +418,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "destroy") == 0) return cuStreamDestroy(stream_of(a));
     if (strcmp(command, "spin") == 0) return spin(a, b, c);
     if (strcmp(command, "loop") == 0) return loop(a, b);
+    if (strcmp(command, "looped") == 0) return atomic_load(&looped);
     if (strcmp(command, "twins") == 0) return twins(a, b);
     if (strcmp(command, "many") == 0) return many(a, b);
     if (strcmp(command, "poll") == 0) return poll_flag(a);
