@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from .commands import (
     Command,
     GrantTurn,
+    RecallReason,
     RecallTurn,
     TellContention,
     TellMemoryLimit,

@@ -36,10 +36,12 @@ def test_the_process(node: Node) -> None:
         kept = Path(library.host_path) / "libgpushare.so"
         assert kept.read_bytes() == library_path({}).read_bytes()
         assert kept.stat().st_mode & 0o777 == 0o755
+        assert plugin.stderr
+        lines = iter(plugin.stderr.readline, "")
+        assert any("The kubelet has taken the seats of this node." in line for line in lines)
         plugin.send_signal(signal.SIGTERM)
         _, log = plugin.communicate(timeout=WAIT_S_MAX)
         assert plugin.returncode == 0, log
-        assert "The kubelet has taken the seats of this node." in log
         assert "Traceback" not in log
         assert not (node.kubelet_dir / "gpushare.sock").exists()
 

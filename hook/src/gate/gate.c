@@ -44,6 +44,7 @@ void gate_open(bool windowed) {
 
 void gate_shut(void) {
     atomic_store(&gate_word, GATE_SHUT);
+    window_gate_shuts();
     if (gate_barrier_works) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
     for (struct thread_record *record = threads_first(); record; record = record->next) {
         record->sequence_at_close = atomic_load(&record->gate.sequence);

@@ -22,6 +22,8 @@ static _Atomic uint32_t turn_epoch = 1;
 #define SLEEP_NS_MAX 50000u
 /* From then on a long launch is more likely than one that waits for so many others. */
 #define WAIVERS_QUICK 100u
+/* What was learned never is as much as the driver queues: then no launch would be held any more. */
+#define LET_GO_MOST 256u
 
 void window_configure(uint32_t window_ms, uint32_t stall_ms) {
     atomic_store(&window_ns, (uint64_t)window_ms * 1000000u);
@@ -140,6 +142,10 @@ static CUresult query_event(const struct driver *cuda, void *event) {
  * was held, so how long it took is no measure. */
 static _Atomic uint32_t stalls;
 
+void window_gate_shuts(void) {
+    atomic_fetch_add(&stalls, 1);
+}
+
 /* How long a launch is held up by an event that does not come. The work ahead may itself wait for a
  * call that this thread makes later: the next launches are held up ever shorter, a hundred of them
  * for a second together. But it may as well be a long queue from before the window began, which has
@@ -222,6 +228,7 @@ static void retire(struct window_ring *ring, uint32_t groups) {
     /* It waited for launches that were held up: as many go at once from now on. */
     if (!is_measured && ring->waivers > 0 && ring->let_go_max < 2 * let_go_now(ring))
         ring->let_go_max = 2 * let_go_now(ring);
+    if (ring->let_go_max > LET_GO_MOST) ring->let_go_max = LET_GO_MOST;
     if (was_held) ring->let_go_max /= 2;
     ring->let_go_done = ring->group_let_go[(ring->oldest + groups - 1) % WINDOW_EVENTS];
     ring->oldest = (ring->oldest + groups) % WINDOW_EVENTS;

@@ -50,6 +50,9 @@ struct thread_record;
 void window_configure(uint32_t window_ms, uint32_t stall_ms);
 void window_set_active(bool active);
 
+/* Calls wait from here on, and what is under way may wait for them: it is no measure. */
+void window_gate_shuts(void);
+
 /* A turn's work has drained: all events of earlier turns are done. */
 void window_turn_drained(void);
 

@@ -66,8 +66,8 @@ def test_the_first_recall_of_long_launches_is_bounded(
 
 @pytest.mark.promise(
     "hook-56",
-    "Work that waits for what its program does later is held up once, and not again as long as it "
-    "takes for that reason",
+    "Work in up to sixteen streams of a thread that waits for what its program does later is held "
+    "up once, and not again as long as it takes for that reason",
 )
 @pytest.mark.parametrize(("stream", "launches"), [("1", 3), ("1", 40), ("d", 40)])
 def test_work_that_waits_for_the_host_is_held_up_once(
@@ -90,7 +90,7 @@ def test_long_launches_are_bounded_after_work_that_waited_for_the_host(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
     """No more of them go at once than that work has waited for."""
-    shell, client = opened(window_ms=20, drain_stall_ms=40)
+    shell, client = opened(window_ms=20, drain_stall_ms=400)
     shell.say("0 create 1")
     shell.say("0 rounds 1 3 4")
     client.grant_request()
@@ -115,9 +115,9 @@ def looped(shell: GpuProcess) -> int:
 
 @pytest.mark.promise("hook-56")
 def test_a_hold_ends_though_recalls_come_sooner_than_its_patience(opened: Opened) -> None:
-    """Launches of 180 ms make the window patient for 0.7 s. The scheduler opens the gate again where
-    a drain stalls, and asks for the turn again 0.5 s later: from then on each hold was cut short,
-    and began anew."""
+    """Launches of 180 ms make the window patient for 0.7 s. The scheduler opens the gate again
+    where a drain stalls, and asks for the turn again 0.5 s later: each hold was cut short, and
+    began anew."""
     shell, client = opened(window_ms=20, drain_stall_ms=200)
     shell.say("0 create 1")
     shell.say(f"0 spin 1 {180 * MS} 3")

@@ -30,7 +30,7 @@ static struct tensor {
     uint64_t *sum; /* in host memory that the device sees */
 } tensors[TENSORS];
 static _Atomic int stop;
-static _Atomic long looped; /* launches of loops so far */
+static _Atomic long looped;                               /* launches of loops so far */
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* what a thread opened, others see */
 
 static struct worker {
