@@ -57,7 +57,7 @@ $(READ): $(READY)
 	@$(PY) -m pytest --collect-only -qq >$@.log 2>&1 || true
 	@mv $@.log $@
 
-# Some eight minutes on two slow cores, set-up apart (to be six); neither Node nor a browser need be there. Pytest leaves
+# Some six minutes on two slow cores, set-up apart; neither Node nor a browser need be there. Pytest leaves
 # out by itself what is long, needs a GPU or a cluster (pyproject.toml).
 test: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)

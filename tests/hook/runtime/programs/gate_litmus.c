@@ -79,6 +79,8 @@ void window_set_active(bool active) {
     (void)active;
 }
 void window_turn_drained(void) {}
+
+void window_gate_shuts(void) {}
 static struct window_ring ring;
 static unsigned long counted; /* launches into `ring`, and one; 0: the window admits none to it */
 bool window_admit(struct thread_record *self, const struct gate_call *call) {
