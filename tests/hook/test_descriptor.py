@@ -30,7 +30,7 @@ def test_a_program_that_closes_all_has_the_numbers_to_itself_first(
     program: Callable[..., Path],
 ) -> None:
     """The agent opens nothing before the program has had time to put its files in their places."""
-    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-Wl,--wrap=nanosleep,--wrap=socketpair"]
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-Wl,--wrap=syscall,--wrap=socketpair"]
     sources = [hook_source("bell.c"), hook_source("descriptor.c")]
     built = program("closes_bell", *sources, *flags)
     done = subprocess.run([built], capture_output=True, text=True, check=True, timeout=WAIT_S_MAX)

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <time.h>
-
-#include "base/uncancelled.h"
+#include <unistd.h>
 
 static inline uint64_t clock_now_ns(void) {
     struct timespec now;
@@ -16,8 +16,8 @@ static inline uint64_t clock_now_ms(void) {
     return clock_now_ns() / 1000000;
 }
 
+/* A raw call: nanosleep(3) is a cancellation point, and a signal handler may jump out of here. */
 static inline void clock_sleep_ns(uint64_t ns) {
-    UNCANCELLED();
     struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-    nanosleep(&pause, NULL);
+    syscall(SYS_nanosleep, &pause, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/uncancelled.h"
 #include "base/wait.h"
 
 #define PATIENCE_S 10
@@ -32,6 +33,7 @@ static bool connect_to(int fd, uint64_t server, uint64_t until_ns) {
 
 /* The exporter waits for what is asked a second at most: who was held up for longer asks anew. */
 enum ipc_client_answer ipc_client_ask(struct ipc_client *client, const struct ipc_handle *handle) {
+    UNCANCELLED();
     const struct ipc_request request = ipc_request_of(handle);
     *client = (struct ipc_client){.until_ns = clock_now_ns() + PATIENCE_NS};
     for (;;) {
@@ -135,6 +137,7 @@ void ipc_client_keep(struct ipc_client *client, struct descriptor *connection) {
 }
 
 bool ipc_client_tell(const struct descriptor *connection, enum ipc_word word) {
+    UNCANCELLED();
     const uint64_t said = ipc_word_encode(word);
     return descriptor_is_ours(connection) &&
            send(connection->fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT) ==

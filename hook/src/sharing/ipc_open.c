@@ -53,6 +53,7 @@ static CUresult map_piece(uint64_t address, uint64_t bytes, int fd) {
 /* Maps the pieces of a packet behind what is there, and closes its descriptors whatever happens. */
 static CUresult map_batch(const struct import *mapped, uint64_t *mapped_bytes,
                           const struct ipc_batch *batch, const int *descriptors) {
+    UNCANCELLED();
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < batch->count; i++) {
         if (result == CUDA_SUCCESS)
@@ -151,7 +152,6 @@ static CUresult unmap_unused(void) {
 }
 
 bool ipc_open(uint64_t *address, const void *encoded, unsigned int flags, int *cu_result) {
-    UNCANCELLED();
     struct ipc_handle handle;
     const struct driver *cuda = driver_get();
     void *context = contexts_current();
