@@ -160,16 +160,6 @@ struct rows {
     uint64_t height, depth;
 };
 
-static bool is_away(uint64_t from, uint64_t bytes) {
-    const void *host;
-    uint64_t here;
-    for (uint64_t done = 0; done < bytes; done += here) {
-        if (!chunks_source(from + done, &host, &here)) return false;
-        if (host != NULL) return true;
-    }
-    return false;
-}
-
 /* Nothing of this process is in flight that could still change what is parked. */
 static CUresult save_row(uint64_t to, struct end to_end, uint64_t from, struct end from_end,
                          uint64_t bytes, struct copies_way way) {
@@ -177,9 +167,9 @@ static CUresult save_row(uint64_t to, struct end to_end, uint64_t from, struct e
     uint64_t here;
     for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS; done += here) {
         const void *host;
-        if (!chunks_source(from + done, &host, &here)) return CUDA_ERROR_INVALID_VALUE;
-        if (here > bytes - done) here = bytes - done;
-        if (host != NULL)
+        const bool is_known = chunks_source(from + done, &host, &here);
+        if (!is_known || here > bytes - done) here = bytes - done;
+        if (is_known && host != NULL)
             memcpy((void *)(uintptr_t)(to + done), host, here);
         else
             result = copy_line(to + done, to_end, from + done, from_end, here, way);
@@ -198,18 +188,14 @@ static bool save(const struct rows *rows, struct copies_way way, int *cu_result)
     const struct end from = is_there ? (struct end){CU_MEMORYTYPE_DEVICE, copied_in, true}
                                      : end_at(rows->from, current);
     if (!from.ours || to.type != CU_MEMORYTYPE_HOST) return false;
-    bool away = false;
-    for (uint64_t z = 0; z < rows->depth && !away; z++)
-        for (uint64_t y = 0; y < rows->height && !away; y++)
-            away = is_away(rows->from + z * rows->from_slice + y * rows->from_pitch, rows->bytes);
     CUresult result = CUDA_SUCCESS;
-    for (uint64_t z = 0; z < rows->depth && away; z++)
+    for (uint64_t z = 0; z < rows->depth; z++)
         for (uint64_t y = 0; y < rows->height && result == CUDA_SUCCESS; y++)
             result = save_row(rows->to + z * rows->to_slice + y * rows->to_pitch, to,
                               rows->from + z * rows->from_slice + y * rows->from_pitch, from,
                               rows->bytes, way);
     *cu_result = (int)result;
-    return away;
+    return true;
 }
 
 bool copies_saved_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_way way,

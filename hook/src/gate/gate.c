@@ -13,6 +13,7 @@
 #include "device/streams.h"
 #include "gate/gate_control.h"
 #include "gate/gate_mark.h"
+#include "memory/chunks.h"
 
 _Atomic uint32_t gate_word = GATE_SHUT;
 
@@ -97,11 +98,13 @@ static void *context_of(const struct gate_call *call) {
 
 /* Calls that never wait, though the process has no turn: captured ones do nothing on the device,
  * those that cannot work (no context, or one with a sticky error) only answer with their error,
- * those of libraries that clean up while the process ends would wait for an agent that no longer
- * drains, and for an allocation whose claim stands the turn is not given back yet. */
+ * what exit handlers still do would wait for an agent that no longer asks for a turn (it has to do
+ * without memory that is away), and for an allocation whose claim stands the turn is not given
+ * back yet. */
 static bool passes_shut_gate(const struct gate_call *call) {
     const struct driver *cuda = driver_get();
-    if (cuda == NULL || ending_has_begun()) return true;
+    if (cuda == NULL) return true;
+    if (ending_is_mine() && (call->kind == GATE_SYNC || chunks_all_here())) return true;
     if (call->kind == GATE_CLAIM) return true;
     const bool per_thread = gate_per_thread(call->stream, call->variant);
     if (call->kind != GATE_SYNC &&
@@ -148,6 +151,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
         }
         if (passes_shut_gate(call)) return GATE_PASS;
         gate_mark_outside(thread);
+        if (ending_has_begun()) return GATE_CANCELLED; /* nobody takes a turn or restores now */
         if (!bell_is_heard()) {
             bell_start_agent(call->name);
             continue;

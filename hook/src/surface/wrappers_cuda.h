@@ -95,7 +95,7 @@
 #define COPIED_FLAT(shape) COPIED_SHAPE(bus_load_flat, CUDA_MEMCPY2D, shape)
 #define COPIED_BOX(shape) COPIED_SHAPE(bus_load_box, CUDA_MEMCPY3D, shape)
 
-/* What exit handlers save of memory that is parked. */
+/* What is saved at the end of the process of memory that may be parked. */
 #define AT_EXIT(call) \
     if (__builtin_expect(ending_has_begun(), 0)) DONE_HERE(call)
 #define SAVED_LINE(to, from, bytes, way)                                                       \

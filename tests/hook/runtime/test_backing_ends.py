@@ -115,6 +115,41 @@ def test_results_saved_by_exit_handlers_from_a_pool(parking: Parking) -> None:
     assert program.finish() == 0
 
 
+@pytest.mark.promise(
+    "hook-58",
+    "A program that ends while its memory is parked and a thread waits for the turn ends soon: "
+    "nothing of it computes without turn and memory",
+)
+@pytest.mark.parametrize(
+    "way", ["return", "exit", "exit in a thread", "_exit", "quick_exit", "exec", "kill"]
+)
+def test_a_program_ends_while_a_thread_waits(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine, way: str
+) -> None:
+    """What has waited for the turn, and what an exit handler launches on memory that is away,
+    answers that it was cancelled."""
+    program = start("ends_waiting", 8 * MIB, way)
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    device = client.expect(DeviceOpened).device
+    client.budget(device, UNLIMITED)
+    client.grant_request()
+    program.expect("holds")
+    client.recall()
+    client.expect(TurnDropped)
+    client.budget(device, 0)
+    client.expect_memory(lambda report: report.bytes_parked >= 8 * MIB)
+    launches = [record for record in sim.journal() if record.kind.name == "LAUNCH"]
+    program.say("launch")
+    client.expect(TurnRequested)
+    program.end_input()
+    if way in ("return", "exit", "exit in a thread"):
+        assert program.expect("thread") == "thread 800"
+        assert program.expect("handler") == "handler 800"
+    assert program.finish() == (-9 if way == "kill" else 0)
+    assert [record for record in sim.journal() if record.kind.name == "LAUNCH"] == launches
+
+
 @pytest.mark.promise("backing-29")
 def test_exit_handlers_that_free_end_soon(parking: Parking) -> None:
     """The process ends while it parks, and a handler of exit frees what is on its way: the frees
