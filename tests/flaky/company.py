@@ -57,7 +57,7 @@ def company(kind: str, folder: Path) -> Iterator[None]:
 
 def _commands(kind: str, folder: Path) -> list[list[str]]:
     if kind == BUSY:
-        return [[sys.executable, "-c", LOOP]] * (LOOPS_PER_CORE * (os.cpu_count() or 1))
+        return [[sys.executable, "-c", LOOP]] * (LOOPS_PER_CORE * len(os.sched_getaffinity(0)))
     if kind == DISK:
         return [[sys.executable, "-c", FILL, str(folder)]]
     return []
