@@ -23,7 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork takes no threads al
 from tests.driver.asked.question import QUESTIONS, Question
 from tests.driver.harness import Gpu, driver_kind, driver_under_test
 
-SUBJECTS = ("mapped", "pooled", "graphs", "shared", "managed")  # the first ones matter most
+SUBJECTS = ("mapped", "pooled", "graphs", "shared", "managed", "gone")  # the first ones matter most
 ANSWER_MAX = 2000  # a pipe takes so much at once
 UNANSWERED = (
     AssertionError,

@@ -218,6 +218,35 @@ def test_a_capture_that_begins_while_a_free_waits_is_valid(backed: Session, mode
     assert backed.run(*lines)[0] == "0 0 0"
 
 
+@pytest.mark.promise(
+    "hook-60", "A stream does not end while the hook has its handle in its hands, however long"
+)
+def test_a_stream_is_not_destroyed_while_a_free_records_in_it(backed: Session) -> None:
+    """Recording waits where the stream's queue is full. The driver's own destruction waits then."""
+    lines = [
+        "import os, time",
+        "from pathlib import Path",
+        "files, answers = Path(os.environ['GPUSHARE_SIM_DIR']), []",
+        "on = lambda: call('cuCtxSetCurrent', c_void_p(CONTEXT))",
+        "s, a = stream_create(), alloc(20 * MIB)",
+        "work = held(s)",
+        "frees = threading.Thread(target=lambda: (on(), answers.append(free(a))))",
+        "frees.start()",
+        "while not (files / 'go.held').exists(): pass",
+        "destroy = lambda: answers.append(('destroyed', call('cuStreamDestroy_v2', c_void_p(s))))",
+        "destroys = threading.Thread(target=lambda: (on(), destroy()))",
+        "destroys.start()",
+        "destroys.join(1.5)",
+        "print(answers)",
+        "(files / 'go').touch(), destroys.join()",
+        "print(answers)",
+        "work.value = 1",
+        "print(frees.join(), answers)",
+    ]
+    told = backed.run(*lines, GPUSHARE_SIM_FAULTS="hold cuEventRecord nth=1 until=go")
+    assert told == ["[]", "[('destroyed', 0)]", "None [('destroyed', 0), 0]"]
+
+
 NOW = "open(os.environ['GPUSHARE_SIM_DIR'] + '/now', 'w').close()"
 
 

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "process/objects.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -79,6 +81,11 @@ void *object_check(struct object_pool *pool, const void *handle) {
         return NULL;
     struct object *object = (struct object *)handle;
     return atomic_load_explicit(&object->live, memory_order_acquire) ? object : NULL;
+}
+
+void object_die_of(const char *call, const void *handle) {
+    fprintf(stderr, "simulated driver: %s of the destroyed handle %p\n", call, handle);
+    raise(SIGSEGV);
 }
 
 size_t object_count(struct object_pool *pool) {

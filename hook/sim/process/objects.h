@@ -53,5 +53,8 @@ size_t object_index(const struct object_pool *pool, const void *object);
 /* The object of a user's handle when it is one and is live, else NULL. */
 void *object_check(struct object_pool *pool, const void *handle);
 
+/* Ends the process, as a real driver may that follows a destroyed handle. */
+void object_die_of(const char *call, const void *handle);
+
 #pragma GCC visibility pop
 #endif

@@ -53,7 +53,9 @@ CUresult sim_cuCtxDestroy_v2(CUcontext ctx) {
 
 CUresult sim_cuCtxPushCurrent_v2(CUcontext ctx) {
     struct context *context = context_check(ctx);
-    return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : context_push(context);
+    if (context != NULL) return context_push(context);
+    if (ctx != NULL) object_die_of("cuCtxPushCurrent", ctx);
+    return CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult sim_cuCtxPopCurrent_v2(CUcontext *pctx) {

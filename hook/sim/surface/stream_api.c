@@ -1,7 +1,5 @@
 /* cuStream*, host functions and memory operations of streams. Events and capture are elsewhere. */
 #define _GNU_SOURCE
-#include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "capture/capture.h"
@@ -88,16 +86,10 @@ CUresult sim_cuStreamGetId(CUstream hStream, unsigned long long *streamId) {
     return CUDA_SUCCESS;
 }
 
-/* As the real driver, which follows a destroyed handle and ends the process. */
-static void die_of(const char *call, const void *handle) {
-    fprintf(stderr, "simulated driver: %s of the destroyed handle %p\n", call, handle);
-    raise(SIGSEGV);
-}
-
 CUresult sim_cuStreamGetCtx(CUstream hStream, CUcontext *pctx) {
     struct stream *stream = NULL;
     CUresult result = stream_resolve(hStream, &stream);
-    if (result == CUDA_ERROR_INVALID_HANDLE) die_of("cuStreamGetCtx", hStream);
+    if (result == CUDA_ERROR_INVALID_HANDLE) object_die_of("cuStreamGetCtx", hStream);
     if (result != CUDA_SUCCESS) return result;
     if (pctx == NULL) return CUDA_ERROR_INVALID_VALUE;
     *pctx = (CUcontext)stream->context;

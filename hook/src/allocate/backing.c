@@ -22,7 +22,6 @@
 /* No device has so much; sums of sizes below it do not overflow. */
 #define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
 #define PITCH_ALIGNMENT 512u
-#define LOOKED_AT_ONCE 64
 
 struct request {
     const char *call_name;
@@ -299,14 +298,15 @@ void backing_catch_up(void) {
 }
 
 void backing_free_done(void) {
-    struct allocated put_off[LOOKED_AT_ONCE];
-    size_t before = SIZE_MAX, count;
+    struct allocated closed;
+    size_t before = SIZE_MAX;
     while (!streams_capture_anywhere() && !ending_has_begun() &&
-           (count = blocks_look_put_off(&before, put_off, LOOKED_AT_ONCE)) > 0)
-        for (size_t i = 0; i < count; i++)
-            if (streams_event_is_done(put_off[i].generation, put_off[i].event) &&
-                blocks_take_looked_at(&put_off[i]))
-                end_closed(&put_off[i]);
+           blocks_take_marked(&before, &closed)) {
+        if (streams_event_is_done(closed.generation, closed.event))
+            end_closed(&closed);
+        else
+            blocks_put_off(&closed);
+    }
 }
 
 /* What is in the stream now, to be asked about later; NULL: that cannot be. While a capture is

@@ -405,18 +405,17 @@ static CUresult ask_driver(CUmemGenericAllocationHandle handle, CUmemAllocationH
 
 /* What has several handles of the driver's is to have one first: WHOLE_WANTED. */
 static CUresult give_away(struct physical *physical, struct giving *giving) {
-    const CUmemGenericAllocationHandle handle = physical->parts[0].chunk.handle;
     const bool is_export = giving->type != CU_MEM_HANDLE_TYPE_NONE;
     CUresult result = CUDA_SUCCESS;
     giving->why_not = WHOLE_MADE;
     if (is_lost(&physical->parts[0].chunk)) return CUDA_ERROR_ILLEGAL_STATE;
     if (is_export && (physical->properties.requestedHandleTypes & giving->type) == 0)
-        result = ask_driver(handle, giving->type);
+        result = ask_driver(physical->parts[0].chunk.handle, giving->type);
     if (result != CUDA_SUCCESS) return result;
     if (physical->part_count > 1) giving->why_not = WHOLE_WANTED;
     if (physical->part_count > 1) return CUDA_ERROR_NOT_SUPPORTED;
     if (!fix(physical)) return CUDA_ERROR_ILLEGAL_STATE; /* others would get what is left behind */
-    *giving->handle = handle;
+    *giving->handle = physical->parts[0].chunk.handle;
     return CUDA_SUCCESS;
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-#define EXIT_PATIENCE_NS 20000000u
+#define EXIT_PATIENCE_NS 1000000000u
 
 static _Atomic bool ending;
 static _Atomic int driver_users;
@@ -34,8 +34,8 @@ void ending_begins(void) {
     atomic_store(&ending, true);
 }
 
-/* A query of the agent and a step of the mover take microseconds; should one hang, the process must
- * end all the same. */
+/* A query takes microseconds, a step of the mover up to a tenth of a second where it makes memory;
+ * should one hang, the process must end all the same. */
 void ending_await_driver_users(void) {
     uint64_t until_ns = clock_now_ns() + EXIT_PATIENCE_NS;
     while (atomic_load(&driver_users) > 0 && clock_now_ns() < until_ns)

@@ -195,7 +195,9 @@ bool contexts_know(void *handle) {
     CUcontext popped;
     CUdevice ordinal;
     if (contexts_generation(handle) != 0) return true;
-    if (handle == NULL || cuda == NULL || cuda->context_push(handle) != CUDA_SUCCESS) return false;
+    /* One that another thread has destroyed stays current in this one, and could be pushed. */
+    if (handle == NULL || id_of(handle) == 0) return false;
+    if (cuda->context_push(handle) != CUDA_SUCCESS) return false;
     const bool found = cuda->context_get_device(&ordinal) == CUDA_SUCCESS;
     cuda->context_pop(&popped);
     if (!found || !devices_know(ordinal)) return false;

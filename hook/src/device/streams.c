@@ -20,7 +20,6 @@ static _Atomic uint32_t looks; /* at streams, by the threads that use them */
 
 #define SPARES_MAX 256
 #define RECORDING_LOOK_NS 20000u
-#define RECORDING_NS_MAX 1000000000u
 
 #define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
 
@@ -145,7 +144,7 @@ static void keep_orphan(const struct driver *cuda, uint64_t context, void *event
     if (HAS_ROOM(orphans))
         streams.orphans[streams.orphans_used++] =
             (struct orphan_entry){context, event, ++streams.last_number};
-    else if (cuda)
+    else if (cuda && contexts_may_ask(contexts_find(context)))
         cuda->event_destroy(event);
 }
 
@@ -200,10 +199,9 @@ void streams_look_ends(void) {
     atomic_fetch_sub(&looks, 1);
 }
 
+/* They may wait for room in a full queue. The driver's own call would wait for that, too. */
 static void wait_for_end_of(const _Atomic uint32_t *others) {
-    if (atomic_load(others) == 0) return;
-    const uint64_t until_ns = clock_now_ns() + RECORDING_NS_MAX;
-    while (atomic_load(others) > 0 && clock_now_ns() < until_ns)
+    while (atomic_load(others) > 0)
         clock_sleep_ns(RECORDING_LOOK_NS);
 }
 
@@ -277,6 +275,7 @@ void streams_closing(void *stream) {
     lock_take(LOCK_STREAMS);
     struct stream_entry *entry = find_stream(stream);
     const struct stream_entry copy = entry ? *entry : (struct stream_entry){0};
+    forget_capture(stream);
     if (entry) {
         atomic_fetch_add(&streams_leaving, 1);
         forget_stream(entry);

@@ -247,8 +247,8 @@ bool drain_device_busy(void) {
     for (uint32_t i = 0; i < tables->streams_used && look.left == 0; i++)
         look.left += !stream_is_done(&look, &tables->streams[i]);
     for (uint32_t i = 0; i < used && look.left == 0; i++)
-        if (!streams_blocking_captures(contexts[i].generation) &&
-            use_context(&look, contexts[i].generation) == WORD_ASK)
+        if (use_context(&look, contexts[i].generation) == WORD_ASK &&
+            !streams_blocking_captures(contexts[i].generation))
             look.left +=
                 !is_done(&look, contexts[i].generation, cuda->stream_query(DRIVER_STREAM_LEGACY));
     end_look(&look);

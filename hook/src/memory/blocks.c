@@ -346,25 +346,18 @@ bool blocks_take_put_off(struct allocated *closed) {
     return any;
 }
 
-size_t blocks_look_put_off(size_t *before, struct allocated *out, size_t max) {
-    size_t looked_at = 0;
-    if (atomic_load_explicit(&put_off_there, memory_order_acquire) == 0) return 0;
+bool blocks_take_marked(size_t *before, struct allocated *closed) {
+    bool found = false;
+    if (atomic_load_explicit(&put_off_there, memory_order_acquire) == 0) return false;
     HOLD(LOCK_MEMORY);
     if (*before > put_off_used) *before = put_off_used;
-    while (*before > 0 && looked_at < max)
-        if (put_off[--*before].event != NULL) out[looked_at++] = put_off[*before];
-    return looked_at;
-}
-
-bool blocks_take_looked_at(const struct allocated *looked_at) {
-    bool found = false;
-    HOLD(LOCK_MEMORY);
-    for (size_t i = 0; i < put_off_used && !found; i++) {
-        found = put_off[i].id == looked_at->id;
-        if (found) put_off[i] = put_off[--put_off_used];
-    }
+    while (*before > 0 && !found)
+        found = put_off[--*before].event != NULL;
+    if (!found) return false;
+    *closed = put_off[*before];
+    put_off[*before] = put_off[--put_off_used];
     atomic_store(&put_off_there, put_off_used);
-    return found;
+    return true;
 }
 
 void blocks_after_fork(void) {

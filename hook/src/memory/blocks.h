@@ -108,9 +108,8 @@ size_t blocks_list(int device, uint64_t after, struct block_range *ranges, size_
  * done. */
 void blocks_put_off(const struct allocated *closed);
 bool blocks_take_put_off(struct allocated *closed);
-/* Those with an event, below place `*before`, which is moved down to them; and taking such a one,
- * false when it is gone. What lies below stays in its place. */
-size_t blocks_look_put_off(size_t *before, struct allocated *out, size_t max);
-bool blocks_take_looked_at(const struct allocated *put_off);
+/* The next one with an event below place `*before`, which is moved down to it: who has taken it may
+ * ask the event, and puts it off again. */
+bool blocks_take_marked(size_t *before, struct allocated *closed);
 
 void blocks_after_fork(void);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/driver.h"
+#include "device/contexts.h"
 #include "device/failure.h"
 #include "memory/device_memory.h"
 #include "swap/swap_plan.h"
@@ -14,7 +15,7 @@
 
 /* What a context's copies need. Its events are used again and again, in order. */
 static struct lane {
-    void *context;
+    uint64_t context; /* its generation */
     CUstream stream;
     CUevent events[SWAP_FLIGHTS_MAX];
     uint32_t next_event;
@@ -22,18 +23,20 @@ static struct lane {
 
 static struct flight flights[SWAP_FLIGHTS_MAX]; /* a ring */
 static uint32_t first_flight, flights_used;
-static void *current; /* the context that is pushed on this thread */
+static uint64_t current; /* the context that is pushed on this thread */
 
+/* A chunk may still name a context that is gone. */
 bool pipeline_use_context(void *context) {
     const struct driver *cuda = driver_get();
+    const uint64_t generation = contexts_generation(context);
     CUcontext popped;
-    if (current == context && context) return true;
-    if (current) cuda->context_pop(&popped);
-    current = context && cuda->context_push(context) == CUDA_SUCCESS ? context : NULL;
-    return current != NULL;
+    if (current == generation && generation != 0) return true;
+    if (current != 0) cuda->context_pop(&popped);
+    current = generation != 0 && cuda->context_push(context) == CUDA_SUCCESS ? generation : 0;
+    return current != 0;
 }
 
-static struct lane *lane_of(void *context) {
+static struct lane *lane_of(uint64_t context) {
     for (int i = 0; i < LANES_MAX; i++)
         if (lanes[i].context == context) return &lanes[i];
     return NULL;
@@ -42,15 +45,15 @@ static struct lane *lane_of(void *context) {
 /* Non-blocking, so that it keeps no order with the program's own streams. */
 static CUresult open_lane(struct lane **lane, void *context) {
     const struct driver *cuda = driver_get();
-    *lane = lane_of(context);
+    *lane = lane_of(current);
     if (*lane) return CUDA_SUCCESS;
-    struct lane *fresh = lane_of(NULL);
+    struct lane *fresh = lane_of(0);
     if (fresh == NULL) return CUDA_ERROR_NOT_SUPPORTED; /* trying again would not help */
     memset(fresh, 0, sizeof(*fresh));
     CUresult result = cuda->stream_create(&fresh->stream, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < SWAP_FLIGHTS_MAX && result == CUDA_SUCCESS; i++)
         result = cuda->event_create(&fresh->events[i], CU_EVENT_DISABLE_TIMING);
-    fresh->context = context;
+    fresh->context = current;
     if (result != CUDA_SUCCESS) {
         pipeline_forget_context(context);
         return result;
@@ -204,18 +207,19 @@ bool pipeline_has_arrivals(int device) {
 
 void pipeline_forget_context(void *context) {
     const struct driver *cuda = driver_get();
-    struct lane *lane = lane_of(context);
+    const uint64_t generation = contexts_generation(context);
+    struct lane *lane = generation != 0 ? lane_of(generation) : NULL;
     if (lane && pipeline_use_context(context)) {
         for (int i = 0; i < SWAP_FLIGHTS_MAX; i++)
             if (lane->events[i]) cuda->event_destroy(lane->events[i]);
         if (lane->stream) cuda->stream_destroy(lane->stream);
     }
     if (lane) memset(lane, 0, sizeof(*lane));
-    if (current == context) pipeline_use_context(NULL);
+    pipeline_use_context(NULL);
 }
 
 void pipeline_after_fork(void) {
     memset(lanes, 0, sizeof(lanes));
     first_flight = flights_used = 0;
-    current = NULL;
+    current = 0;
 }

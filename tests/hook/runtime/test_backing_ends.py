@@ -219,3 +219,28 @@ def test_nobody_touches_a_context_that_another_thread_ends(
     program.expect("ended")
     assert program.finish() == 0
     assert sim.happened() == ["hold cuCtxDestroy"]
+
+
+@pytest.mark.promise(
+    "hook-59",
+    "A context that another thread has destroyed stays current in a thread: its calls hear so, and "
+    "the driver is asked nothing about it",
+)
+@pytest.mark.parametrize("gate", ["shut", "windowed", "open"])
+def test_calls_in_a_context_that_another_thread_has_destroyed(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, gate: str
+) -> None:
+    """They wait for nothing, and the context is not taken for a new one."""
+    program = start("gone_context", *(() if gate == "shut" else ("launch",)))
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000, tenants=1 if gate == "open" else 2)
+    client.budget(client.expect(DeviceOpened).device, UNLIMITED)
+    if gate != "shut":
+        client.grant_request()
+    program.expect("opened")
+    program.say("go")
+    assert program.expect("hears") == "hears 709 709 709"
+    if gate == "shut":
+        client.grant_request()
+    program.expect("works")
+    assert program.finish() == 0

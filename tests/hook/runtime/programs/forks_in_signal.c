@@ -50,5 +50,7 @@ int main(void) {
     if (child == 0) _exit(0);
     waitpid(child, NULL, 0);
     pthread_join(thread, NULL);
+    while (getchar() != EOF)
+        continue;
     return 0;
 }
