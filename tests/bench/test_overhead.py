@@ -14,6 +14,8 @@ from tests.support.tenants import tenants
 
 SHARED_INSTRUCTIONS = 230.0
 """Beside a second tenant; it was 173 to 231, by kind, when this was written."""
+WIDE = {"window_ms": 1000}
+"""Each step is slow, and a group of launches is as large as it is fast: so none is small."""
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def machine(sim: SimulatedMachine) -> Machine:
 def test_at_most_71_instructions_are_added(machine: Machine, tmp_path: Path) -> None:
     """While the turn is held, the hook adds few instructions to a launch, and some: it is there."""
     bench_overhead.build_programs()
-    with tenants(tmp_path / "run", machine.env) as scheduler:
+    with tenants(tmp_path / "run", machine.env, settings=WIDE) as scheduler:
         bare = bench_overhead.stepped_instructions(machine.env)
         hooked = bench_overhead.stepped_instructions(scheduler.env("notebook", machine.env))
         with bench_overhead.second_tenant(scheduler, machine.env):
@@ -36,8 +38,7 @@ def test_at_most_71_instructions_are_added(machine: Machine, tmp_path: Path) -> 
             shared = bench_overhead.stepped_instructions(env)
     for kind in bench_overhead.KINDS:
         assert 5 <= hooked[kind] - bare[kind] <= bench_overhead.INSTRUCTIONS_BAR, kind
-    # A launch that needs no event. Whether a kind has four of them in a row is chance: each step
-    # is slow, and the slower a group of launches is, the smaller are the next ones.
+    # A launch that needs no event.
     assert min(shared[kind] - bare[kind] for kind in bench_overhead.KINDS) <= SHARED_INSTRUCTIONS
 
 

@@ -17,7 +17,7 @@ LOOK_EVERY_S = 0.01
 T = TypeVar("T")
 
 
-def wait_until(holds: Callable[[], T], what: str = "") -> T:
+def wait_until(holds: Callable[[], T], what: str = "", every_s: float = LOOK_EVERY_S) -> T:
     """Look until `holds` returns something true, and return that. TimeoutError says `what` was
     waited for in vain; without it, the line on which `holds` begins."""
     until_s = time.monotonic() + WAIT_S_MAX
@@ -27,7 +27,7 @@ def wait_until(holds: Callable[[], T], what: str = "") -> T:
             return found
         if time.monotonic() >= until_s:
             raise TimeoutError(in_vain(what or line_of(holds)))
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(every_s)
 
 
 async def until(holds: Callable[[], T], what: str = "") -> T:
