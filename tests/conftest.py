@@ -26,7 +26,15 @@ from tests.support.waits import WAIT_S_MAX
 LONG_FOLDERS = (
     *("tests/browser/", "tests/hub/", "tests/core/", "tests/bad_input/", "tests/kernel/"),
     "tests/packaging/",
-    *("tests/hook/runtime/", "tests/server/", "tests/cli/", "tests/end_to_end/", "tests/bench/"),
+    *(
+        "tests/hook/shared/",
+        "tests/hook/ahead/",
+        "tests/hook/runtime/",
+        "tests/server/",
+        "tests/cli/",
+        "tests/end_to_end/",
+        "tests/bench/",
+    ),
     *("tests/scheduler/", "tests/hook/", "tests/demo/"),
 )
 
