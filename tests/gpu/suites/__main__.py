@@ -43,7 +43,6 @@ from tests.support.tenants import tenants
 WAIVED = 2
 """A CUDA sample ends so where the device lacks what it shows."""
 SAMPLE_S_MAX = 120
-QUANTUM_S = 0.5
 CRASHES_MAX = 200
 Environment = Callable[[str], Mapping[str, str]]
 
@@ -60,6 +59,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--workers", type=int, default=4, help="processes (%(default)s)")
     parser.add_argument("--select", default="", help="as for pytest -k")
+    parser.add_argument("--quantum", type=float, default=0.5, help="seconds (%(default)s)")
     parser.add_argument("--device-gib", type=int, default=12, help="of a cut device (%(default)s)")
     parser.add_argument("--rival-gib", type=int, default=9, help="held by the rival (%(default)s)")
     parser.add_argument("--out", type=Path, help="folder for the logs (a temporary one)")
@@ -168,7 +168,9 @@ def company(options: argparse.Namespace, kind: str, out: Path) -> Iterator[Envir
     settings: dict[str, object] = {"memory_mode": "swap"}
     if kind == BESIDE:
         settings["device_bytes_max"] = options.device_gib << 30
-    with tenants(out / "run", os.environ, quantum_s=QUANTUM_S, settings=settings) as scheduler:
+    with tenants(
+        out / "run", os.environ, quantum_s=options.quantum, settings=settings
+    ) as scheduler:
         if kind == ALONE:
             yield lambda name: scheduler.env(name, os.environ)
             return
