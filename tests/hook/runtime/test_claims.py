@@ -167,6 +167,24 @@ def test_a_thread_that_is_cancelled_while_it_waits(
     assert program.finish() == 0
 
 
+@pytest.mark.promise("hook-57")
+def test_a_thread_that_is_cancelled_while_its_window_is_full(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """It ends after its launch, and the turn goes back."""
+    program = start("cancelled_claim", "launches")
+    client = scheduler.accept()
+    client.welcome(tenants=2)
+    client.grant_request()
+    program.expect("launched")
+    program.say("go")
+    program.expect("cancels")
+    program.expect("ended")
+    assert client.recall_and_drop().reason is DropReason.RECALL
+    program.say("end")
+    assert program.finish() == 0
+
+
 @pytest.mark.promise(
     "park-24",
     "Graphs are made ready, and textures made, while their memory stays where it is",
