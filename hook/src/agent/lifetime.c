@@ -33,8 +33,9 @@ static bool watched; /* guarded by LOCK_AGENT */
 /* The driver is taken down after this. */
 static void on_exit_of_process(void) {
     ending_begins();
+    ending_await_driver_users(); /* first: who wakes up may save memory that the mover has in hand
+                                  */
     wait_look_again();
-    ending_await_driver_users();
     chunks_stop();
 }
 

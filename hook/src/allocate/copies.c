@@ -178,16 +178,17 @@ static CUresult save_row(uint64_t to, struct end to_end, uint64_t from, struct e
 }
 
 static bool save(const struct rows *rows, struct copies_way way, int *cu_result) {
-    struct physical_place place;
+    struct physical_place place, place_of_to;
+    if (chunks_all_here()) return false; /* the program's own call passes the gate */
+    if (pooled_cover(rows->to) || physical_look(rows->to, &place_of_to)) return false;
     const bool is_view = physical_look(rows->from, &place);
     const bool is_there = is_view || pooled_cover(rows->from);
-    if (!is_there && !blocks_are_there()) return false;
     const CUcontext current = current_context();
     const CUcontext copied_in = is_view && place.context != NULL ? place.context : current;
     const struct end to = end_at(rows->to, current);
     const struct end from = is_there ? (struct end){CU_MEMORYTYPE_DEVICE, copied_in, true}
                                      : end_at(rows->from, current);
-    if (!from.ours || to.type != CU_MEMORYTYPE_HOST) return false;
+    if (from.type != CU_MEMORYTYPE_DEVICE || to.type != CU_MEMORYTYPE_HOST) return false;
     CUresult result = CUDA_SUCCESS;
     for (uint64_t z = 0; z < rows->depth; z++)
         for (uint64_t y = 0; y < rows->height && result == CUDA_SUCCESS; y++)

@@ -24,9 +24,9 @@ CUresult copies_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_w
 CUresult copies_flat(const CUDA_MEMCPY2D *flat, struct copies_way way);
 CUresult copies_box(const CUDA_MEMCPY3D *box, struct copies_way way);
 
-/* While the process ends, a copy to the host, without turn and gate: what is saved of memory that
- * is parked, or was on its way, comes from where it is whole. True: it was made, with this result.
- * False: it is another copy. */
+/* While the process ends and any of its memory is away, a copy to the host, without turn and gate:
+ * what is saved of memory that is parked, or was on its way, comes from where it is whole. True: it
+ * was made, with this result. False: it is another copy, or all memory is here. */
 bool copies_saved_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_way way,
                        int *cu_result);
 bool copies_saved_flat(const CUDA_MEMCPY2D *flat, struct copies_way way, int *cu_result);

@@ -8,7 +8,6 @@
 
 static _Atomic bool ending;
 static _Atomic int driver_users;
-static _Thread_local bool is_mine __attribute__((tls_model("initial-exec")));
 
 bool ending_driver_use_begin(void) {
     atomic_fetch_add(&driver_users, 1);
@@ -25,12 +24,7 @@ bool ending_has_begun(void) {
     return atomic_load_explicit(&ending, memory_order_relaxed);
 }
 
-bool ending_is_mine(void) {
-    return is_mine;
-}
-
 void ending_begins(void) {
-    is_mine = true;
     atomic_store(&ending, true);
 }
 

@@ -11,8 +11,6 @@ void ending_driver_use_end(void);
 
 /* The handlers of exit run: our threads leave the driver alone from now on. */
 bool ending_has_begun(void);
-/* In the thread that runs them. */
-bool ending_is_mine(void);
 
 /* For lifetime.c. */
 void ending_begins(void);

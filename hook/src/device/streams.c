@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/hold.h"
+#include "base/uncancelled.h"
 #include "device/contexts.h"
 
 /* The tables are arrays: a process has seldom more than some hundred streams, and the launch path
@@ -20,6 +21,7 @@ static _Atomic uint32_t looks; /* at streams, by the threads that use them */
 
 #define SPARES_MAX 256
 #define RECORDING_LOOK_NS 20000u
+#define CAPTURE_WAITS_NS 1000000000u
 
 #define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
 
@@ -199,14 +201,13 @@ void streams_look_ends(void) {
     atomic_fetch_sub(&looks, 1);
 }
 
-/* They may wait for room in a full queue. The driver's own call would wait for that, too. */
-static void wait_for_end_of(const _Atomic uint32_t *others) {
-    while (atomic_load(others) > 0)
+static void wait_for_end_of(const _Atomic uint32_t *others, uint64_t until_ns) {
+    while (atomic_load(others) > 0 && clock_now_ns() < until_ns)
         clock_sleep_ns(RECORDING_LOOK_NS);
 }
 
 void streams_let_others_record(void) {
-    wait_for_end_of(&recordings);
+    wait_for_end_of(&recordings, UINT64_MAX);
 }
 
 /* An event behind what is in the calling thread's stream now; NULL: there is nothing, or (not
@@ -271,6 +272,7 @@ static void keep_work(const struct driver *cuda, const struct stream_entry *entr
 }
 
 void streams_closing(void *stream) {
+    UNCANCELLED();
     const struct driver *cuda = driver_get();
     lock_take(LOCK_STREAMS);
     struct stream_entry *entry = find_stream(stream);
@@ -325,8 +327,10 @@ void streams_capture_beginning(void *stream) {
         };
     atomic_store(&streams_captures, streams.captures_used);
     lock_release(LOCK_STREAMS);
-    streams_let_others_record();
-    wait_for_end_of(&looks);
+    /* A recording that waits for room may wait for what this thread does next. */
+    const uint64_t until_ns = clock_now_ns() + CAPTURE_WAITS_NS;
+    wait_for_end_of(&recordings, until_ns);
+    wait_for_end_of(&looks, until_ns);
 }
 
 /* Nothing captures in the stream now: its mark is of no more use. */

@@ -118,9 +118,8 @@ void *streams_record(uint64_t context, uint64_t number);
 void streams_recording_ends(void);
 void streams_look_ends(void);
 
-/* A stream or context ends, or begins to capture, and is in the tables as such: nobody else records
- * in it any more. Who does just now is let through, but not for ever: its queue may be full of work
- * that waits for this thread. */
+/* A stream or context ends, and is in the tables as such: nobody else records in it any more. Who
+ * does just now is let through, however long: the driver's own call would wait as well. */
 void streams_let_others_record(void);
 
 /* In a child after fork nothing of this is left. */

@@ -98,13 +98,13 @@ static void *context_of(const struct gate_call *call) {
 
 /* Calls that never wait, though the process has no turn: captured ones do nothing on the device,
  * those that cannot work (no context, or one with a sticky error) only answer with their error,
- * what exit handlers still do would wait for an agent that no longer asks for a turn (it has to do
- * without memory that is away), and for an allocation whose claim stands the turn is not given
- * back yet. */
+ * what the process does at its end would wait for an agent that no longer asks for a turn, and for
+ * an allocation whose claim stands the turn is not given back yet. What may reach memory that is
+ * away at the end of the process does not pass: nobody brings that back. */
 static bool passes_shut_gate(const struct gate_call *call) {
     const struct driver *cuda = driver_get();
     if (cuda == NULL) return true;
-    if (ending_is_mine() && (call->kind == GATE_SYNC || chunks_all_here())) return true;
+    if (ending_has_begun() && (call->kind == GATE_SYNC || chunks_all_here())) return true;
     if (call->kind == GATE_CLAIM) return true;
     const bool per_thread = gate_per_thread(call->stream, call->variant);
     if (call->kind != GATE_SYNC &&
@@ -123,9 +123,9 @@ static bool gate_or_call_has_changed(void *looks_before) {
     return atomic_load(&gate_word) != GATE_SHUT || wait_looks() != *(uint64_t *)looks_before;
 }
 
-/* Until the call is to look at the gate again; false where it is cancelled. */
-static bool wait_for_turn(const char *call_name) {
-    uint64_t looks_before = wait_looks();
+/* Until the call is to look at the gate again, as it did after so many looks; false where it is
+ * cancelled. */
+static bool wait_for_turn(const char *call_name, uint64_t looks_before) {
     const struct wait_condition condition = {
         .holds = gate_or_call_has_changed,
         .argument = &looks_before,
@@ -141,6 +141,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
     thread->counting = NULL;
     if (gate_per_thread(call->stream, call->variant)) atomic_store(&gate_saw_per_thread, true);
     for (;;) {
+        const uint64_t looks_before = wait_looks();
         gate_mark_inside(thread);
         uint32_t word = atomic_load(&gate_word);
         if (word == GATE_OPEN) return GATE_PASS;
@@ -156,7 +157,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
             bell_start_agent(call->name);
             continue;
         }
-        if (!wait_for_turn(call->name)) return GATE_CANCELLED;
+        if (!wait_for_turn(call->name, looks_before)) return GATE_CANCELLED;
     }
 }
 

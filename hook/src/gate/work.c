@@ -3,6 +3,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/hold.h"
+#include "base/uncancelled.h"
 #include "device/contexts.h"
 #include "device/failure.h"
 #include "gate/threads.h"
@@ -149,6 +150,7 @@ static bool look(struct work *work) {
  * waits where a queue is full; streams do not end meanwhile, and captures do not begin. False: one
  * has begun, so that nothing can be recorded. */
 static bool record(struct work *work) {
+    UNCANCELLED();
     CUcontext popped;
     lock_take(LOCK_STREAMS);
     const struct context *context = contexts_find(work->context);
@@ -254,6 +256,7 @@ static CUresult record_in(const struct driver *cuda, void *stream, CUevent *even
 }
 
 bool work_stream_is_idle(void *stream) {
+    UNCANCELLED();
     lock_take(LOCK_STREAMS);
     const bool may = streams_look_begins();
     lock_release(LOCK_STREAMS);
@@ -264,6 +267,7 @@ bool work_stream_is_idle(void *stream) {
 }
 
 bool work_follow(uint64_t context, void *event, void *stream) {
+    UNCANCELLED();
     lock_take(LOCK_STREAMS);
     const bool may = contexts_may_ask(contexts_find(context));
     if (may) streams_use_begins();
@@ -275,6 +279,7 @@ bool work_follow(uint64_t context, void *event, void *stream) {
 }
 
 void *work_mark(uint64_t context, void *stream, bool is_legacy) {
+    UNCANCELLED();
     const struct driver *cuda = driver_get();
     CUcontext current = NULL, popped;
     lock_take(LOCK_STREAMS);

@@ -33,7 +33,6 @@ static bool connect_to(int fd, uint64_t server, uint64_t until_ns) {
 
 /* The exporter waits for what is asked a second at most: who was held up for longer asks anew. */
 enum ipc_client_answer ipc_client_ask(struct ipc_client *client, const struct ipc_handle *handle) {
-    UNCANCELLED();
     const struct ipc_request request = ipc_request_of(handle);
     *client = (struct ipc_client){.until_ns = clock_now_ns() + PATIENCE_NS};
     for (;;) {

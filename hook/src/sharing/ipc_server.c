@@ -16,6 +16,7 @@
 #include "base/hold.h"
 #include "base/log.h"
 #include "base/own_thread.h"
+#include "base/uncancelled.h"
 #include "gate/gate.h"
 #include "sharing/ipc_exports.h"
 #include "sharing/ipc_importers.h"
@@ -214,6 +215,7 @@ static bool listen_at(struct server *fresh) {
 }
 
 bool ipc_server_start(struct ipc_handle *handle) {
+    UNCANCELLED();
     HOLD(LOCK_IPC);
     bool runs = descriptor_is_ours(&server.socket);
     if (!runs) {

@@ -541,6 +541,7 @@ void mover_forget_context(void *context) {
         wake();
         sleep_on(&left, seen, FORGET_LOOK_NS);
     }
+    if (runs) ending_await_driver_users(); /* the process ends */
 }
 
 void mover_after_fork(void) {

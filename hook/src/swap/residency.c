@@ -223,7 +223,7 @@ enum residency_answer residency_claim_again(int device, uint64_t bytes, const ch
     waiting = malloc(sizeof *waiting);
     if (waiting != NULL) {
         *waiting = (struct claim){.device = device,
-                                  .looks_before = wait_looks(),
+                                  .looks_before = wait_looks() - 1, /* the first look asks */
                                   .waiter = {.bytes = bytes, .call_name = call_name}};
         answer = wait_for_budget(waiting);
     }

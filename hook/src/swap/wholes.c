@@ -20,11 +20,12 @@
  */
 
 static bool is_answered(void *argument) {
-    return physical_whole(*(const uint64_t *)argument, false) != WHOLE_WANTED;
+    return ending_has_begun() || physical_whole(*(const uint64_t *)argument, false) != WHOLE_WANTED;
 }
 
 enum physical_whole wholes_make(uint64_t number, const char *call_name) {
-    if (!mover_can_run() || residency_why_it_stays() != NULL) return WHOLE_STAYS;
+    if (!mover_can_run() || residency_why_it_stays() != NULL || ending_has_begun())
+        return WHOLE_STAYS;
     const enum physical_whole now = physical_whole(number, true);
     if (now != WHOLE_WANTED) return now;
     const struct wait_condition condition = {

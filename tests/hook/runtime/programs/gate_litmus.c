@@ -98,10 +98,6 @@ bool ending_has_begun(void) {
     return false;
 }
 
-bool ending_is_mine(void) {
-    return false;
-}
-
 bool chunks_all_here(void) {
     return true;
 }
