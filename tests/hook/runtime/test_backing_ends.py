@@ -117,8 +117,8 @@ def test_results_saved_by_exit_handlers_from_a_pool(parking: Parking) -> None:
 
 @pytest.mark.promise(
     "hook-58",
-    "A program that ends while its memory is parked and a thread waits for the turn ends soon: "
-    "nothing of it computes without turn and memory",
+    "A program that ends while a thread waits for the turn ends soon: nothing of it computes while "
+    "memory of it is away",
 )
 @pytest.mark.parametrize(
     "way", ["return", "exit", "exit in a thread", "_exit", "quick_exit", "exec", "kill"]
@@ -148,6 +148,28 @@ def test_a_program_ends_while_a_thread_waits(
         assert program.expect("handler") == "handler 800"
     assert program.finish() == (-9 if way == "kill" else 0)
     assert [record for record in sim.journal() if record.kind.name == "LAUNCH"] == launches
+
+
+@pytest.mark.promise("hook-58")
+def test_a_program_that_ends_with_all_its_memory_here_loses_no_work(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler
+) -> None:
+    """Its turn may never have left: a recall that comes at the end is not drained any more. So what
+    a thread has waited for, and what an exit handler launches, goes through."""
+    program = start("ends_waiting", 8 * MIB, "return")
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    client.budget(client.expect(DeviceOpened).device, UNLIMITED)
+    client.grant_request()
+    program.expect("holds")
+    client.recall()
+    client.expect(TurnDropped)
+    program.say("launch")
+    client.expect(TurnRequested)
+    program.end_input()
+    assert program.expect("thread") == "thread 0"
+    assert program.expect("handler") == "handler 0"
+    assert program.finish() == 0
 
 
 @pytest.mark.promise("backing-29")
