@@ -12,7 +12,7 @@ from cuda.bindings import driver as cuda
 
 from tests.driver.asked.question import call, question, said, word
 from tests.driver.harness import Gpu, PinnedWord, code, ok, raw
-from tests.driver.test_contexts import create_context
+from tests.driver.test_contexts import create_context, in_thread
 
 QUEUE_S = 0.5
 """So long nothing more is launched: the queue is full."""
@@ -20,14 +20,6 @@ QUEUE_S = 0.5
 
 def handle(value: Any) -> ctypes.c_void_p:
     return ctypes.c_void_p(int(value))
-
-
-def in_thread(work: Callable[[], Any]) -> Any:
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(work()))
-    thread.start()
-    thread.join()
-    return answers[0]
 
 
 def elsewhere_current(gpu: Gpu, ask: Callable[[Any], Any]) -> Any:
