@@ -188,8 +188,8 @@ def serve(sock: socket.socket) -> None:
         if not text:
             return
         order = json.loads(text)
-        for module in order["imports"]:
-            importlib.import_module(module)
+        if any(module not in sys.modules for module in order["imports"]):
+            import_for_all(order["imports"])
         pid = os.fork()
         if not pid:
             signal.set_wakeup_fd(-1)
@@ -202,6 +202,14 @@ def serve(sock: socket.socket) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         sock.send(json.dumps({"pid": pid}).encode())
+
+
+def import_for_all(modules: Sequence[str]) -> None:
+    """No program's garbage collector looks at what is here now, not even at its end."""
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
 
 
 def _tell_of_ends(sock: socket.socket) -> None:
@@ -240,10 +248,7 @@ def become(order: dict[str, Any], descriptors: list[int]) -> None:
 def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(sock.fileno(), False)
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
+    import_for_all(sys.argv[2:])
     serve(sock)
 
 

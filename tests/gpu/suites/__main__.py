@@ -58,6 +58,13 @@ def arguments() -> argparse.Namespace:
         "run what passed without it (%(default)s)",
     )
     parser.add_argument("--workers", type=int, default=4, help="processes (%(default)s)")
+    parser.add_argument(
+        "--companies",
+        nargs="+",
+        choices=COMPANIES,
+        default=COMPANIES,
+        help="which of the three runs; bare is always one of them (all)",
+    )
     parser.add_argument("--select", default="", help="as for pytest -k")
     parser.add_argument("--quantum", type=float, default=0.5, help="seconds (%(default)s)")
     parser.add_argument("--device-gib", type=int, default=12, help="of a cut device (%(default)s)")
@@ -66,13 +73,16 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def folder_of(suite: str, path: str) -> Path:
-    """Where its tests lie. Raises SystemExit with what is missing."""
+def folder_of(suite: str, path: str, out: Path) -> Path:
+    """Where its tests lie. Raises SystemExit with what is missing. Numba's are found by a link of
+    another name: pytest would put the folder above them on the path, with a `cuda` in it."""
     if suite == "numba":
         found = importlib.util.find_spec("numba.cuda.tests")
         if found is None or not found.submodule_search_locations:
             sys.exit("Numba's CUDA tests are not installed. Install them: pip install numba-cuda")
-        return Path(found.submodule_search_locations[0])
+        link = out / "numba" / "numba_cuda_tests"
+        link.symlink_to(found.submodule_search_locations[0])
+        return link
     if suite not in ("cupy", "samples") or not Path(path).is_dir():
         sys.exit(f"There is no suite {suite}={path}. Name numba, cupy=DIR or samples=DIR.")
     return Path(path)
@@ -89,7 +99,9 @@ def run_tests(
     outcomes = Outcomes()
     with record.with_suffix(".log").open("w") as log:
         for _ in range(CRASHES_MAX):
-            process = subprocess.Popen(argv, env=environment, cwd=folder, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                argv, env=environment, cwd=folder.parent, stdout=log, stderr=log
+            )
             try:
                 status = process.wait(max(0.1, ends_s - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -106,30 +118,43 @@ def run_tests(
     return outcomes
 
 
+def run_sample(sample: Path, environment: Environment, log: Path) -> int:
+    """Its exit status; 1 where it does not end."""
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sample],
+            env=environment(sample.name),
+            cwd=sample.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            return process.wait(SAMPLE_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return 1
+
+
 def run_samples(
-    folder: Path, environment: Environment, chosen: set[str] | None, out: Path, ends_s: float
+    samples: list[Path], environment: Environment, workers: int, out: Path, ends_s: float
 ) -> Outcomes:
-    """Each executable file of the folder, one after the other."""
+    """So many at once, each in the folder in which it lies; those that come too late not at all."""
+
+    def status_of(sample: Path) -> int | None:
+        if time.monotonic() > ends_s:
+            return None
+        return run_sample(sample, environment, out / f"{sample.name}.log")
+
     outcomes = Outcomes()
-    for sample in sorted(p for p in folder.iterdir() if p.is_file() and os.access(p, os.X_OK)):
-        if time.monotonic() > ends_s or (chosen is not None and sample.name not in chosen):
-            continue
-        with (out / f"{sample.name}.log").open("w") as log:
-            try:
-                status = subprocess.run(
-                    [sample],
-                    env=environment(sample.name),
-                    cwd=folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    timeout=SAMPLE_S_MAX,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                status = 1
-        outcomes.note(sample.name, {0: PASSED, WAIVED: SKIPPED}.get(status, FAILED))
-        if status < 0:
-            outcomes.note(sample.name, "died")
+    with ThreadPoolExecutor(workers) as pool:
+        for sample, status in zip(samples, pool.map(status_of, samples), strict=True):
+            if status is None:
+                continue
+            outcomes.note(sample.name, {0: PASSED, WAIVED: SKIPPED}.get(status, FAILED))
+            if status < 0:
+                outcomes.note(sample.name, "died")
     return outcomes
 
 
@@ -140,8 +165,12 @@ def run_suite(
     chosen = out.parent / "chosen"
     ends_s = time.monotonic() + options.seconds * (3 if chosen.exists() else 1)
     if suite == "samples":
-        names = set(chosen.read_text().splitlines()) if chosen.exists() else None
-        return run_samples(folder, environment, names, out, ends_s)
+        files = (path for path in sorted(folder.iterdir()) if path.is_file())
+        samples = [path for path in files if os.access(path, os.X_OK)]
+        if chosen.exists():
+            names = set(chosen.read_text().splitlines())
+            samples = [path for path in samples if path.name in names]
+        return run_samples(samples, environment, options.workers, out, ends_s)
 
     def shard(number: int) -> Outcomes:
         record = out / f"shard-{number}"
@@ -196,16 +225,17 @@ def main() -> int:
     options = arguments()
     if DEVICES == 0:
         sys.exit("This machine has no GPU. Run the suites where there is one.")
-    folders = {}
-    for named in options.suites:
-        suite, _, path = named.partition("=")
-        folders[suite] = folder_of(suite, path)
-    runs: dict[str, dict[str, Outcomes]] = {suite: {} for suite in folders}
+    named = {suite: path for suite, _, path in (each.partition("=") for each in options.suites)}
+    runs: dict[str, dict[str, Outcomes]] = {suite: {} for suite in named}
     with contextlib.ExitStack() as stack:
         base = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for suite, folder in folders.items():
+        base = base.absolute()
+        for suite in named:
             shutil.rmtree(base / suite, ignore_errors=True)  # of an earlier run
-            for kind in COMPANIES:
+            (base / suite).mkdir(parents=True)
+        folders = {suite: folder_of(suite, path, base) for suite, path in named.items()}
+        for suite, folder in folders.items():
+            for kind in (k for k in COMPANIES if k == BARE or k in options.companies):
                 out = base / suite / kind
                 out.mkdir(parents=True, exist_ok=True)
                 began_s = time.monotonic()

@@ -43,3 +43,9 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "call" or report.outcome != "passed":
         _note(report.outcome, report.nodeid)
+
+
+@pytest.fixture
+def initialize_from_pytest_config(request: pytest.FixtureRequest) -> None:
+    """Numba's tests ask for it; the file that has it does not lie in the package."""
+    request.instance._dump_failed_filechecks = False

@@ -357,7 +357,8 @@ def test_host_memory_in_which_nothing_finds_a_place_is_room_too(
 ) -> None:
     """It goes back for what has to leave, so it is told as room: else nobody would wait for it."""
     memory, group = unfit
-    assert memory.limit(2**40, hint_bytes=240 * MIB).bytes_host_room == 400 * MIB
+    memory.budget(2**40, hint_bytes=240 * MIB)
+    memory.client.expect_memory(lambda report: report.bytes_host_room == 400 * MIB)
     assert memory.park_to(0, hint_bytes=240 * MIB).bytes_parked == 256 * MIB
     assert group.taken()[1] <= 400 * MIB
 
