@@ -18,12 +18,12 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; gib = os.sysconf("SC_PHYS_PAGES") * 
   print(max(1, min(3 * $(CORES), 16, gib)))')
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel chart test test-core test-hook test-server test-panel test-full test-long test-cluster test-seeds flaky faults sanitize lint format \
+.PHONY: build panel chart test test-core test-hook test-driver test-server test-panel test-full test-long test-cluster test-seeds flaky faults sanitize lint format \
   demo demo-small demo-cluster docs generate clean help rooms promises mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks bench-view
 
 help:
-	@echo "make build | panel | test | test-core | test-hook | test-server | test-panel | test-full | test-long | test-cluster | test-seeds | flaky | faults | sanitize"
+	@echo "make build | panel | test | test-core | test-hook | test-driver | test-server | test-panel | test-full | test-long | test-cluster | test-seeds | flaky | faults | sanitize"
 	@echo "make lint | format | demo | demo-small | demo-cluster | docs | generate | chart | promises"
 	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | bench-view | clean"
 
@@ -68,7 +68,10 @@ test-core: build
 	$(PYTEST) tests/core tests/simulator tests/reports tests/protocol $(PYTEST_ARGS)
 
 test-hook: build
-	$(PYTEST) tests/hook tests/driver $(PYTEST_ARGS)
+	$(PYTEST) tests/hook $(PYTEST_ARGS)
+
+test-driver: build
+	$(PYTEST) tests/driver $(PYTEST_ARGS)
 
 test-server: build
 	$(PYTEST) tests/scheduler tests/server tests/kernel tests/kubelet $(PYTEST_ARGS)

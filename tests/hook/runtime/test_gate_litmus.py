@@ -33,7 +33,7 @@ def build(headers: Path, name: str) -> Path:
 
 @pytest.mark.promise("hook-27", "No call is inside a gate that counts as shut")
 @pytest.mark.parametrize("name", FLAGS)
-@pytest.mark.parametrize("closings", [200_000, pytest.param(1_000_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("closings", [100_000, pytest.param(1_000_000, marks=pytest.mark.full)])
 def test_no_call_is_inside_a_gate_that_counts_as_shut(
     headers: Path, name: str, closings: int
 ) -> None:
