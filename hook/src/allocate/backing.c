@@ -317,12 +317,7 @@ static void *mark_stream(const struct allocated *closed, void *stream) {
     if (streams_capture_anywhere() || cuda->context_get_current(&current) != CUDA_SUCCESS)
         return NULL;
     if (current != closed->context) return NULL;
-    CUevent event = streams_spare_event(closed->generation);
-    if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        return NULL;
-    if (cuda->event_record(event, stream) == CUDA_SUCCESS) return event;
-    streams_adopt_event(closed->generation, event, false);
-    return NULL;
+    return streams_record_in(stream, streams_spare_event(closed->generation));
 }
 
 static bool has_context(void) {

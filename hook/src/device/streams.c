@@ -134,23 +134,26 @@ static void *take_spare(uint64_t context) {
     return NULL;
 }
 
-static void keep_spare(const struct driver *cuda, uint64_t context, void *event) {
-    if (streams.spares_used < SPARES_MAX && HAS_ROOM(spares))
-        streams.spares[streams.spares_used++] =
-            (struct orphan_entry){context, event, ++streams.last_number};
-    else if (cuda && contexts_may_ask(contexts_find(context)))
-        cuda->event_destroy(event);
+/* In this place; NULL: there is none for it. */
+static void keep(struct orphan_entry *place, uint64_t context, void *event) {
+    if (place != NULL)
+        *place = (struct orphan_entry){context, event, ++streams.last_number};
+    else if (driver_get() && contexts_may_ask(contexts_find(context)))
+        driver_get()->event_destroy(event);
 }
 
-static void keep_orphan(const struct driver *cuda, uint64_t context, void *event) {
-    if (HAS_ROOM(orphans))
-        streams.orphans[streams.orphans_used++] =
-            (struct orphan_entry){context, event, ++streams.last_number};
-    else if (cuda && contexts_may_ask(contexts_find(context)))
-        cuda->event_destroy(event);
+static void keep_spare(uint64_t context, void *event) {
+    const bool fits = streams.spares_used < SPARES_MAX && HAS_ROOM(spares);
+    keep(fits ? &streams.spares[streams.spares_used++] : NULL, context, event);
 }
 
-static void *record_in(const struct driver *cuda, void *stream, CUevent event) {
+static void keep_orphan(uint64_t context, void *event) {
+    keep(HAS_ROOM(orphans) ? &streams.orphans[streams.orphans_used++] : NULL, context, event);
+}
+
+void *streams_record_in(void *stream, void *spare) {
+    const struct driver *cuda = driver_get();
+    CUevent event = spare;
     if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         return NULL;
     if (cuda->event_record(event, stream) == CUDA_SUCCESS) return event;
@@ -165,7 +168,7 @@ struct stream_entry *streams_find_number(uint64_t number) {
 }
 
 void streams_keep_spare(uint64_t context, void *event) {
-    if (contexts_find(context) != NULL) keep_spare(driver_get(), context, event);
+    if (contexts_find(context) != NULL) keep_spare(context, event);
 }
 
 void streams_use_begins(void) {
@@ -188,7 +191,7 @@ void *streams_record(uint64_t context, uint64_t number) {
     void *stream = entry ? entry->stream : DRIVER_STREAM_LEGACY;
     CUevent spare = entry != NULL || number == 0 ? take_spare(context) : NULL;
     lock_release(LOCK_STREAMS);
-    return entry != NULL || number == 0 ? record_in(driver_get(), stream, spare) : NULL;
+    return entry != NULL || number == 0 ? streams_record_in(stream, spare) : NULL;
 }
 
 bool streams_look_begins(void) {
@@ -226,7 +229,7 @@ static void *mark_stream(const struct driver *cuda, void *stream, uint64_t gener
     const CUresult queried = cuda->stream_query(stream);
     const bool has_work = queried == CUDA_ERROR_NOT_READY;
     if (has_work)
-        event = record_in(cuda, stream, event);
+        event = streams_record_in(stream, event);
     else if (event != NULL)
         cuda->event_destroy(event);
     const bool marked = has_work && event != NULL;
@@ -248,7 +251,7 @@ static void retire_orphans(const struct driver *cuda) {
             continue;
         memmove(&streams.orphans[i], &streams.orphans[i + 1],
                 (--streams.orphans_used - i) * sizeof(*streams.orphans));
-        keep_spare(cuda, orphan.context, orphan.event);
+        keep_spare(orphan.context, orphan.event);
     }
 }
 
@@ -265,8 +268,8 @@ static bool ask_capturing(void *stream) {
 static void keep_work(const struct driver *cuda, const struct stream_entry *entry, void *event) {
     if (contexts_find(entry->context) == NULL) return; /* the events died with it */
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    if (entry->mark) keep_orphan(cuda, entry->context, entry->mark);
-    if (event) keep_orphan(cuda, entry->context, event);
+    if (entry->mark) keep_orphan(entry->context, entry->mark);
+    if (event) keep_orphan(entry->context, event);
     retire_orphans(cuda);
     driver_relaxed_end(cuda, mode);
 }
@@ -307,7 +310,7 @@ static void mark_before_capture(const struct driver *cuda, void *stream) {
     HOLD(LOCK_STREAMS);
     struct stream_entry *same = find_stream(stream);
     if (same == NULL || same->number != number) return;
-    if (same->mark) keep_spare(cuda, context, same->mark);
+    if (same->mark) keep_spare(context, same->mark);
     same->mark = event;
     same->is_marked = is_known;
 }
@@ -336,7 +339,7 @@ void streams_capture_beginning(void *stream) {
 /* Nothing captures in the stream now: its mark is of no more use. */
 static void drop_mark(struct stream_entry *entry) {
     if (entry == NULL) return;
-    if (entry->mark) keep_spare(driver_get(), entry->context, entry->mark);
+    if (entry->mark) keep_spare(entry->context, entry->mark);
     entry->mark = NULL;
     entry->is_marked = false;
 }
@@ -374,13 +377,12 @@ bool streams_is_capturing(void *stream) {
 }
 
 void streams_adopt_event(uint64_t context, void *event, bool pending) {
-    const struct driver *cuda = driver_get();
     HOLD(LOCK_STREAMS);
     if (contexts_find(context) == NULL) return; /* the event died with it */
     if (pending)
-        keep_orphan(cuda, context, event);
+        keep_orphan(context, event);
     else
-        keep_spare(cuda, context, event);
+        keep_spare(context, event);
 }
 
 bool streams_event_is_done(uint64_t context, void *event) {

@@ -89,6 +89,9 @@ void streams_adopt_event(uint64_t context, void *event, bool pending);
 bool streams_event_is_done(uint64_t context, void *event);
 /* An event of this context, used before; NULL when there is none. */
 void *streams_spare_event(uint64_t context);
+/* `spare`, or one that it makes, behind what is in the stream of the current context now; NULL
+ * where the driver refuses. */
+void *streams_record_in(void *stream, void *spare);
 
 /* ---- with the tables locked ---- */
 

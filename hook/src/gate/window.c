@@ -76,8 +76,7 @@ static bool still_valid(struct window_ring *ring, uint32_t epoch) {
     if (ring->kind == WINDOW_STREAM_CREATED)
         stream_number = streams_known_number(ring->stream, &context);
     uint64_t context_number = contexts_generation(context);
-    if (context_number == 0 || context_number != ring->context_number ||
-        stream_number != ring->stream_number)
+    if (context_number != ring->context_number || stream_number != ring->stream_number)
         return false;
     ring->streams_epoch = epoch;
     return true;
@@ -85,12 +84,9 @@ static bool still_valid(struct window_ring *ring, uint32_t epoch) {
 
 static bool fill(struct window_ring *ring, enum window_stream_kind kind, void *stream,
                  void *context, uint32_t epoch) {
-    if (kind != WINDOW_STREAM_CREATED && !contexts_know(context)) return false;
-    uint64_t stream_number = 0;
-    if (kind == WINDOW_STREAM_CREATED) {
-        stream_number = streams_number(stream, &context);
-        if (stream_number == 0) return false;
-    }
+    const bool is_created = kind == WINDOW_STREAM_CREATED;
+    const uint64_t stream_number = is_created ? streams_number(stream, &context) : 0;
+    if (is_created ? stream_number == 0 : !contexts_know(context)) return false;
     uint64_t context_number = contexts_generation(context);
     if (context_number == 0) return false;
     *ring = (struct window_ring){
@@ -130,12 +126,24 @@ static CUcontext current_context(struct thread_record *thread, const struct driv
     return context;
 }
 
-/* Another thread may begin a capture at any moment, which a query in its way would end. */
-static CUresult query_event(const struct driver *cuda, void *event) {
+/* Where the driver refused the group's event, its stream is asked about all that it has, unless
+ * that would end a capture. Another thread may begin one at any moment. */
+static CUresult query_group(const struct driver *cuda, const struct window_ring *ring,
+                            uint32_t slot) {
+    const bool is_unmarked = ring->group_is_unmarked[slot];
+    if (is_unmarked && ring->kind == WINDOW_STREAM_LEGACY && atomic_load(&streams_captures) > 0)
+        return CUDA_SUCCESS;
     CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    CUresult result = cuda->event_query(event);
+    CUresult result =
+        is_unmarked ? cuda->stream_query(ring->stream) : cuda->event_query(ring->events[slot]);
     driver_relaxed_end(cuda, mode);
     return result;
+}
+
+/* The context of a ring whose stream still is; called with LOCK_STREAMS held. */
+static const struct context *home_of(const struct window_ring *ring) {
+    const bool is_gone = ring->stream_number != 0 && !streams_find_number(ring->stream_number);
+    return is_gone ? NULL : contexts_find(ring->context_number);
 }
 
 /* Holds that ended in vain, in all threads. What ends after one may have waited for the thread that
@@ -161,12 +169,11 @@ static uint64_t patience_ns(const struct window_ring *ring) {
 
 /* The same outside the gate, where the ring's context may end: it may be another stream's than the
  * call's. Events end with their context, and the driver crashes on one that has ended. */
-static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring,
-                              void *event) {
+static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring) {
     HOLD(LOCK_STREAMS);
-    const struct context *context = contexts_find(ring->context_number);
+    const struct context *context = home_of(ring);
     if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-    return context->leaving > 0 ? CUDA_ERROR_NOT_READY : query_event(cuda, event);
+    return context->leaving > 0 ? CUDA_ERROR_NOT_READY : query_group(cuda, ring, ring->oldest);
 }
 
 /* Waits, outside the gate, until the oldest event is done, patience is over, or the gate is shut,
@@ -174,7 +181,6 @@ static CUresult query_outside(const struct driver *cuda, const struct window_rin
 static bool wait_for_oldest(struct thread_record *thread, struct window_ring *ring,
                             const struct driver *cuda) {
     gate_mark_outside(thread);
-    void *event = ring->events[ring->oldest];
     const uint32_t stalls_before = atomic_load(&stalls);
     uint64_t started_ns = clock_now_ns();
     uint64_t until_ns = started_ns + patience_ns(ring);
@@ -183,12 +189,11 @@ static bool wait_for_oldest(struct thread_record *thread, struct window_ring *ri
     uint64_t sleep_ns = ring->pace.group_ns_max / 8;
     if (sleep_ns < SLEEP_NS_MIN) sleep_ns = SLEEP_NS_MIN;
     if (sleep_ns > SLEEP_NS_MAX) sleep_ns = SLEEP_NS_MAX;
-    while (query_outside(cuda, ring, event) == CUDA_ERROR_NOT_READY) {
+    while (query_outside(cuda, ring) == CUDA_ERROR_NOT_READY) {
         ring->pending_ns = clock_now_ns();
         /* A drain that stalls opens the gate again, and a recall may come sooner each time than
          * patience is over: then a hold would never end. */
-        const bool is_shut = atomic_load(&gate_word) == GATE_SHUT;
-        if (is_shut || ring->pending_ns > until_ns) {
+        if (atomic_load(&gate_word) == GATE_SHUT || ring->pending_ns > until_ns) {
             ring->waived = true;
             ring->waivers++;
             /* One launch a hold: what goes on may be as long as what is waited for. */
@@ -244,10 +249,10 @@ static uint32_t groups_done(struct window_ring *ring, const struct driver *cuda)
     if (ring->done_seen_ns) return 1;
     uint32_t groups = window_pace_ask(&ring->pace, ring->under_way);
     uint32_t newest = (ring->oldest + groups - 1) % WINDOW_EVENTS;
-    if (query_event(cuda, ring->events[newest]) != CUDA_ERROR_NOT_READY) return groups;
+    if (query_group(cuda, ring, newest) != CUDA_ERROR_NOT_READY) return groups;
     if (groups == 1) return 0;
     window_pace_behind(&ring->pace);
-    return query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY ? 1 : 0;
+    return query_group(cuda, ring, ring->oldest) != CUDA_ERROR_NOT_READY ? 1 : 0;
 }
 
 /* The place of the stream's ring: where it is, else where it can be, else that of another stream.
@@ -270,7 +275,7 @@ static struct window_ring *place_for(struct thread_record *thread, enum window_s
 /* The same for a stream that is not the call's own: its context may end meanwhile. */
 static uint32_t groups_of_other_done(struct window_ring *ring, const struct driver *cuda) {
     HOLD(LOCK_STREAMS);
-    const struct context *context = contexts_find(ring->context_number);
+    const struct context *context = home_of(ring);
     if (context == NULL) return ring->under_way;
     return context->leaving > 0 ? 0 : groups_done(ring, cuda);
 }
@@ -370,8 +375,9 @@ static void record(struct window_ring *ring, const struct driver *cuda) {
     bool full = ring->under_way == WINDOW_EVENTS;
     uint32_t slot = (ring->oldest + ring->under_way - (full ? 1 : 0)) % WINDOW_EVENTS;
     if (ring->events[slot] == NULL) ring->events[slot] = make_event(cuda, ring);
-    if (ring->events[slot] == NULL) return;
-    if (cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS) return;
+    ring->group_is_unmarked[slot] =
+        ring->events[slot] == NULL ||
+        cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS;
     ring->group_let_go[slot] = ring->let_go;
     ring->group_stalls[slot] = atomic_load_explicit(&stalls, memory_order_relaxed);
     if (!full) {
@@ -401,8 +407,9 @@ void window_launched(struct thread_record *thread, struct window_ring *ring) {
 bool window_last_event(const struct window_ring *ring, void **event) {
     if (ring->stream == NULL || ring->turn_epoch != atomic_load(&turn_epoch)) return false;
     if (ring->uncovered > 0 || ring->under_way == 0) return false;
-    *event = ring->events[(ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS];
-    return true;
+    const uint32_t newest = (ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS;
+    *event = ring->events[newest];
+    return !ring->group_is_unmarked[newest];
 }
 
 void window_thread_ends(struct thread_record *thread) {
