@@ -26,6 +26,27 @@ with driver_under_test():
     sys.stdin.readline()
 """
 
+FIRST_THREAD_ENDS = """
+import ctypes, os, sys, threading, time
+from cuda.bindings import driver as cuda
+from tests.driver.harness import MIB, Gpu, driver_under_test, ok
+with driver_under_test():
+    gpu = Gpu()
+    gpu.allocate(512 * MIB)
+
+    def work():
+        while open(f"/proc/{os.getpid()}/stat").read().rpartition(") ")[2][0] != "Z":
+            time.sleep(0.01)
+        print("holding", flush=True)
+        sys.stdin.readline()
+        ok(cuda.cuCtxSetCurrent(gpu.context))
+        print(gpu.download(gpu.upload([5]), 1).tolist(), flush=True)
+        os._exit(0)
+
+    threading.Thread(target=work).start()
+    ctypes.CDLL(None).pthread_exit(None)
+"""
+
 
 def in_forked_child(work: Callable[[], bool]) -> bool:
     """Whether `work` is true in a child that was forked from this process."""
@@ -133,3 +154,28 @@ def test_memory_of_killed_processes_comes_back(gpu: Gpu) -> None:
         other.kill()
     after, _ = ok(cuda.cuMemGetInfo())
     assert abs(after - before) < 64 * MIB, (before, after)
+
+
+@pytest.mark.promise(
+    "simulated-50", "A process lives as long as one of its threads, also where its first has ended"
+)
+@alone
+def test_a_process_whose_first_thread_has_ended_goes_on(gpu: Gpu) -> None:
+    """It keeps its memory, and its work ends."""
+    before, _ = ok(cuda.cuMemGetInfo())
+    with subprocess.Popen(
+        [sys.executable, "-c", FIRST_THREAD_ENDS],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout and other.stdin
+        assert other.stdout.readline() == "holding\n"
+        during, _ = ok(cuda.cuMemGetInfo())
+        assert before - during >= 512 * MIB
+        assert gpu.download(gpu.upload([7]), 1).tolist() == [7]
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "[5]\n"
+    assert other.returncode == 0

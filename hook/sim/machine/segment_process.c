@@ -14,8 +14,8 @@
 
 #define TICKS_UNKNOWN UINT64_MAX
 
-/* Field 22 of /proc/PID/stat, which comes after a name that may hold anything; 0 when gone. A
- * caller without a descriptor to spare cannot tell. */
+/* Of /proc/PID/stat: when the process started; 0 when it is gone. The one whose first thread has
+ * ended is not, as long as there are others. A caller without a descriptor to spare cannot tell. */
 static uint64_t start_ticks_of(uint32_t pid) {
     char path[32];
     char text[512];
@@ -26,13 +26,16 @@ static uint64_t start_ticks_of(uint32_t pid) {
     close(fd);
     if (length <= 0) return 0;
     text[length] = '\0';
-    const char *at = strrchr(text, ')');
-    if (at == NULL) return 0;
-    if (at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X'))
-        return 0; /* dead, only not yet waited for */
-    for (int field = 2; field < 22 && at != NULL; field++)
-        at = strchr(at + 1, ' ');
-    return at == NULL ? 0 : strtoull(at, NULL, 10);
+    const char *after_name = strrchr(text, ')'); /* the name may hold anything */
+    char state = 'X';
+    long threads = 0;
+    unsigned long long ticks = 0;
+    if (after_name == NULL ||
+        sscanf(after_name + 1,
+               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
+               &state, &threads, &ticks) != 3)
+        return 0;
+    return (state == 'Z' || state == 'X') && threads <= 1 ? 0 : ticks;
 }
 
 static int row_of(const struct sim_segment *segment, const struct sim_process *process) {

@@ -1,0 +1,302 @@
+"""What a soak does to the scheduler, to tenants and to what they stand on. Each fault answers
+whether its effect was seen."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+
+from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
+from tests.soak.bed import ENDING, Bed, SchedulerWithBugs, Tenant
+from tests.support.memory_tenants import OUT_OF_MEMORY, SUCCESS, bare_tenant
+from tests.support.sim import MIB
+
+Fault = Callable[[Bed], bool]
+FAULTS: dict[str, Fault] = {}
+"""By name, those that a soak draws from."""
+NOT_YET = ("descriptors_closed",)
+"""What has no mend so far: a process that closes the hook's connection has lost its turn at once,
+and what it has in flight goes on beside the next one's."""
+KILLS_SCHEDULER = ("scheduler_killed", "scheduler_ended", "core_fails")
+HOOK_SOCKET, HTTP_SOCKET = "hook.sock", "http.sock"
+MOVES_S_MAX = 3.0
+FAILS_S_MAX = 10.0
+HOST_RESERVE = 256 * MIB
+"""Of a control group the hook leaves so much alone."""
+HOST_LIMITS = (0, HOST_RESERVE, HOST_RESERVE + 16 * MIB, HOST_RESERVE + 48 * MIB)
+REQUEST = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def fault(named: Fault) -> Fault:
+    FAULTS[named.__name__] = named
+    return named
+
+
+# ---- the scheduler -----------------------------------------------------------------------------
+
+
+def comes_back(bed: Bed) -> bool:
+    """It is started again, and at least one tenant has found it."""
+    time.sleep(bed.chance.uniform(0, 1))
+    bed.start_scheduler()
+    return bed.until(lambda: any(each["clients"] for each in bed.status()["tenants"]))
+
+
+@fault
+def scheduler_killed(bed: Bed) -> bool:
+    bed.scheduler.kill()
+    return comes_back(bed)
+
+
+@fault
+def scheduler_ended(bed: Bed) -> bool:
+    return bed.scheduler.stop() == 0 and comes_back(bed)
+
+
+@fault
+def scheduler_stopped(bed: Bed) -> bool:
+    """The whole process stands still for seconds."""
+    bed.scheduler.process.send_signal(signal.SIGSTOP)
+    time.sleep(bed.chance.uniform(0.3, 2))
+    bed.scheduler.process.send_signal(signal.SIGCONT)
+    return bool(bed.status()["devices"])
+
+
+@fault
+def core_fails(bed: Bed) -> bool:
+    """For a while it is one whose core has bugs, which a new tenant meets."""
+    bed.judge()
+    bed.scheduler.stop()
+    bed.start_scheduler(SchedulerWithBugs)
+    bed.kill(bed.chance.choice(bed.tenants))
+    failed = bed.until(lambda: "a bug of the test's" in bed.scheduler.log, FAILS_S_MAX)
+    bed.scheduler.stop()
+    bed.ignore_log()
+    return comes_back(bed) and failed
+
+
+@fault
+def settings_changed(bed: Bed) -> bool:
+    """Live, and back."""
+    quantum_s = bed.chance.choice((0.02, 0.05, 1.0))
+    bed.scheduler.client.change_settings({"quantum_s": quantum_s})
+    time.sleep(0.5)
+    answered = bed.status()["settings"]["quantum_s"]
+    bed.scheduler.client.unset_setting("quantum_s")
+    return bool(answered == quantum_s)
+
+
+@fault
+def device_paused(bed: Bed) -> bool:
+    device = bed.chance.choice(bed.status()["devices"])["id"]
+    bed.scheduler.client.set_device_mode(device, bed.chance.choice(("paused", "drained")))
+    time.sleep(bed.chance.uniform(0.2, 1))
+    modes = {each["id"]: each["mode"] for each in bed.status()["devices"]}
+    bed.scheduler.client.set_device_mode(device, "open")
+    return bool(modes[device] != "open")
+
+
+# ---- tenants -----------------------------------------------------------------------------------
+
+
+def one_that_moves(bed: Bed, *, parks: bool) -> Tenant | None:
+    """A tenant whose memory leaves the device just now, or comes back."""
+    before, until_s = bed.parked_bytes(), time.monotonic() + MOVES_S_MAX
+    while time.monotonic() < until_s:
+        parked = bed.parked_bytes()
+        for tenant in bed.tenants:
+            was, now = before.get(tenant.tenant_id, 0), parked.get(tenant.tenant_id, 0)
+            if (now > was) if parks else (now < was):
+                return tenant
+        before = parked
+    return None
+
+
+def stop_for_a_while(bed: Bed, tenant: Tenant) -> bool:
+    tenant.signal(signal.SIGSTOP)
+    time.sleep(bed.chance.uniform(0.1, 1.5))
+    tenant.signal(signal.SIGCONT)
+    return tenant.is_alive
+
+
+@fault
+def tenant_killed(bed: Bed) -> bool:
+    bed.kill(bed.chance.choice(bed.tenants))
+    return True
+
+
+@fault
+def tenant_killed_parking(bed: Bed) -> bool:
+    if (tenant := one_that_moves(bed, parks=True)) is None:
+        return False
+    bed.kill(tenant)
+    return True
+
+
+@fault
+def tenant_killed_restoring(bed: Bed) -> bool:
+    if (tenant := one_that_moves(bed, parks=False)) is None:
+        return False
+    bed.kill(tenant)
+    return True
+
+
+@fault
+def tenant_stopped(bed: Bed) -> bool:
+    return stop_for_a_while(bed, bed.chance.choice(bed.tenants))
+
+
+@fault
+def tenant_stopped_parking(bed: Bed) -> bool:
+    tenant = one_that_moves(bed, parks=True)
+    return tenant is not None and stop_for_a_while(bed, tenant)
+
+
+@fault
+def tenant_stopped_restoring(bed: Bed) -> bool:
+    tenant = one_that_moves(bed, parks=False)
+    return tenant is not None and stop_for_a_while(bed, tenant)
+
+
+def waiting(bed: Bed) -> Tenant:
+    """A tenant that waits for a turn, if there is one."""
+    queued = {each["tenant"] for device in bed.status()["devices"] for each in device["queue"]}
+    return bed.chance.choice([t for t in bed.tenants if t.tenant_id in queued] or bed.tenants)
+
+
+@fault
+def interrupted_by_signal(bed: Bed) -> bool:
+    tenant = waiting(bed)
+    before = tenant.totals.cancelled
+    tenant.signal(signal.SIGINT)
+    return bed.until(lambda: tenant.totals.cancelled > before, MOVES_S_MAX)
+
+
+@fault
+def interrupted_by_its_user(bed: Bed) -> bool:
+    """As the stop button does."""
+    tenant = waiting(bed)
+    before = tenant.totals.cancelled
+    with contextlib.suppress(RequestRefused):
+        bed.scheduler.client.interrupt_tenant(tenant.tenant_id)
+    return bed.until(lambda: tenant.totals.cancelled > before, MOVES_S_MAX)
+
+
+@fault
+def turn_taken_back(bed: Bed) -> bool:
+    holders = [each["tenant"] for device in bed.status()["devices"] for each in device["holders"]]
+    if not holders:
+        return False
+    try:
+        bed.scheduler.client.release_tenant(bed.chance.choice(holders))
+    except RequestRefused:
+        return False
+    return True
+
+
+def told(bed: Bed, command: str) -> bool:
+    """A tenant does it, and goes on."""
+    tenant = bed.chance.choice(bed.tenants)
+    before = tenant.answers[command]
+    tenant.say(command)
+    if bed.until(lambda: tenant.answers[command] > before or tenant not in bed.tenants):
+        return tenant.answers[command] > before
+    bed.hangs(tenant, f"does not answer {command}")
+    bed.replace(tenant)
+    return False
+
+
+def ends(bed: Bed, kind: str) -> bool:
+    return bed.end(bed.chance.choice(bed.tenants), kind)
+
+
+FAULTS |= {
+    "thread_cancelled": partial(told, command="cancel"),
+    "forks": partial(told, command="fork"),
+    "forks_and_executes": partial(told, command="fork_exec"),
+    "descriptors_closed": partial(told, command="close_fds"),
+    "few_descriptors": partial(told, command="few_fds"),
+    **{f"ends_by_{kind}": partial(ends, kind=kind) for kind in ENDING},
+}
+
+
+# ---- what they stand on ------------------------------------------------------------------------
+
+
+@fault
+def host_memory_short(bed: Bed) -> bool:
+    """Of one tenant, until all is healed; the one before has ample memory again."""
+    for group in bed.groups.values():
+        group.limit(None)
+    tenant = bed.chance.choice(bed.tenants)
+    bed.groups[tenant.name].limit(bed.chance.choice(HOST_LIMITS))
+    return True
+
+
+@fault
+def gpu_filled_from_outside(bed: Bed) -> bool:
+    """By a program that is not under the hook."""
+    with bare_tenant(bed.machine.env()) as outside:
+        size = bed.chance.choice((20, 60, 120)) * MIB
+        result = outside.result(f"alloc 0 {size}")
+        assert result in (SUCCESS, OUT_OF_MEMORY), result
+        time.sleep(bed.chance.uniform(0.6, 1.5))
+    return bool(result == SUCCESS)
+
+
+def connected(bed: Bed, name: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(5)
+    sock.connect(str(bed.scheduler.directory / name))
+    return sock
+
+
+def garbage(bed: Bed, name: str) -> bool:
+    """Whether the scheduler hangs up, or at least takes no notice, and still answers others."""
+    with connected(bed, name) as sock, contextlib.suppress(OSError):
+        sock.sendall(bed.chance.randbytes(bed.chance.randint(1, 1 << 16)))
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(4096):
+            pass
+    return bool(bed.status()["devices"])
+
+
+@fault
+def garbage_on_the_hook_socket(bed: Bed) -> bool:
+    return garbage(bed, HOOK_SOCKET)
+
+
+@fault
+def garbage_on_the_http_socket(bed: Bed) -> bool:
+    return garbage(bed, HTTP_SOCKET)
+
+
+@fault
+def pipelined_requests(bed: Bed) -> bool:
+    """Of a caller who does not wait for the answers."""
+    with connected(bed, HTTP_SOCKET) as sock, contextlib.suppress(OSError):
+        sock.sendall(REQUEST * bed.chance.randint(2, 300))
+    return bool(bed.status()["devices"])
+
+
+@fault
+def slow_request(bed: Bed) -> bool:
+    """Of a caller who stops in the middle."""
+    with connected(bed, HTTP_SOCKET) as sock:
+        sock.sendall(REQUEST[: bed.chance.randint(1, len(REQUEST) - 1)])
+        time.sleep(0.3)
+        return bool(bed.status()["devices"])
+
+
+def bring_about(bed: Bed, kind: str) -> None:
+    """One fault, counted."""
+    bed.score.tried[kind] += 1
+    try:
+        seen = FAULTS[kind](bed)
+    except (RequestRefused, SchedulerUnavailable):
+        seen = False
+    bed.score.seen[kind] += seen

@@ -1,0 +1,71 @@
+"""The soak: its judges, and a minute of it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.soak.__main__ import FIRST_SEED, USUAL, soak
+from tests.soak.bed import Bed
+from tests.soak.score import Line, Score, Totals, meaning_of
+
+MINUTE_S = 60.0
+
+
+@pytest.mark.parametrize(
+    ("line", "meaning"),
+    [
+        ("did 5 4 3 2 1", Line(totals=Totals(5, 4, 3, 2, 1))),
+        ("ok exit _exit", Line(answer="exit _exit")),
+        ("wrong alloc 4096 12 7 8", Line(finding="bytes_wrong")),
+        ("failed cuMemFree 700", Line(finding="calls_failed")),
+        ("ready", Line()),
+    ],
+)
+def test_what_a_line_means(line: str, meaning: Line) -> None:
+    assert meaning_of(line) == meaning
+
+
+def test_a_fault_counts_where_its_effect_was_seen() -> None:
+    score = Score(seed=1)
+    score.tried.update(a=3, b=2)
+    score.seen.update(a=2)
+    score.count(Totals(5, 4, 3, 2, 1))
+    said = score.as_json()
+    assert (said["faults"], said["kinds"], said["least_of_a_kind"]) == (2, 1, 0)
+    assert said["operations"] == 5
+    assert score.is_good
+    score.find("hangs", "tenant-1 did not go on")
+    assert score.as_json()["hangs"] == 1
+    assert not score.is_good
+
+
+@pytest.mark.full
+def test_without_turns_the_judge_sees_that_two_compute_at_once(tmp_path: Path) -> None:
+    """The control: the same tenants without the hook, on devices on which they fit."""
+    score = Score(seed=1)
+    bed = Bed(tmp_path, random.Random(1), score, shared=False)
+    try:
+        for place in (2, 3):
+            bed.add(place)
+        assert bed.until(lambda: all(tenant.is_ready for tenant in bed.tenants))
+        bed.heal()
+        assert score.as_json()["overlaps"] > 0
+    finally:
+        bed.abandon()
+
+
+@pytest.mark.full
+@pytest.mark.promise(
+    "bad-memory-31",
+    "Six tenants that together hold more than two devices have, under faults of every kind of the "
+    "soak, for a minute: no byte is wrong, nobody dies who was not meant to, nobody hangs, no two "
+    "compute at once",
+)
+def test_a_minute_of_it(tmp_path: Path) -> None:
+    score = soak(tmp_path, FIRST_SEED, MINUTE_S, USUAL)
+    print(score.as_text())
+    assert score.is_good
+    assert score.seen.total() > 0
