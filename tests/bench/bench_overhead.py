@@ -168,9 +168,8 @@ def callgrind_instructions(env: Mapping[str, str], folder: Path) -> dict[str, fl
 
 
 def stepped_instructions(env: Mapping[str, str]) -> dict[str, float]:
-    """The same, counted by single-stepping the launching thread. The driver takes more
-    instructions, up to a few dozen a launch, where its queue has filled up or its worker sleeps,
-    which is chance: the cheapest of a kind's batches counts."""
+    """The same without the driver's own, counted by single-stepping the launching thread. Now and
+    then the hook records an event: the cheapest of a kind's batches counts."""
     marked = {**env, "LAUNCH_LOOP_MARKS": "1"}
     output = count_loop(marked, (str(STEPPER),))
     steps = [int(field) for field in output.splitlines()[-1].split()[1:]]
