@@ -14,14 +14,13 @@ from pathlib import Path
 
 from tests.end_to_end.handovers import Deck
 from tests.soak.bed import Bed
-from tests.soak.faults import FAULTS, KILLS_SCHEDULER, NOT_YET, bring_about
+from tests.soak.faults import FAULTS, KILLS_SCHEDULER, bring_about
 from tests.soak.score import Score
 
 HEAL_EVERY = 25
 WARM_S = 60.0
 """From then on a scheduler that lives on takes no more than it has."""
 FIRST_SEED = 3000
-USUAL = [kind for kind in FAULTS if kind not in NOT_YET]
 
 
 def soak(folder: Path, seed: int, seconds: float, kinds: list[str]) -> Score:
@@ -56,7 +55,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="(%(default)s)")
     parser.add_argument(
-        "--only", nargs="+", default=USUAL, choices=[*FAULTS], metavar="KIND", help="(all but some)"
+        "--only", nargs="+", default=[*FAULTS], choices=[*FAULTS], metavar="KIND", help="(all)"
     )
     parser.add_argument(
         "--keep-scheduler", action="store_true", help="it is never killed: does it leak?"

@@ -18,9 +18,6 @@ from tests.support.sim import MIB
 Fault = Callable[[Bed], bool]
 FAULTS: dict[str, Fault] = {}
 """By name, those that a soak draws from."""
-NOT_YET = ("descriptors_closed",)
-"""What has no mend so far: a process that closes the hook's connection has lost its turn at once,
-and what it has in flight goes on beside the next one's."""
 KILLS_SCHEDULER = ("scheduler_killed", "scheduler_ended", "core_fails")
 HOOK_SOCKET, HTTP_SOCKET = "hook.sock", "http.sock"
 MOVES_S_MAX = 3.0

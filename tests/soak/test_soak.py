@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.__main__ import FIRST_SEED, USUAL, soak
+from tests.soak.__main__ import FIRST_SEED, soak
 from tests.soak.bed import Bed
+from tests.soak.faults import FAULTS
 from tests.soak.score import Line, Score, Totals, meaning_of
 
 MINUTE_S = 60.0
@@ -65,7 +66,7 @@ def test_without_turns_the_judge_sees_that_two_compute_at_once(tmp_path: Path) -
     "compute at once",
 )
 def test_a_minute_of_it(tmp_path: Path) -> None:
-    score = soak(tmp_path, FIRST_SEED, MINUTE_S, USUAL)
+    score = soak(tmp_path, FIRST_SEED, MINUTE_S, [*FAULTS])
     print(score.as_text())
     assert score.is_good
     assert score.seen.total() > 0

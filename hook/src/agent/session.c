@@ -95,7 +95,8 @@ static enum session_news lost(struct session *session, enum link_answer answer, 
     if (answer != LINK_STOLEN) back_off(session, BACKOFF_MS_MAX);
     close_down(session, now_ms, retry_ms);
     if (!was_up) return SESSION_NO_NEWS;
-    return answer == LINK_GONE ? SESSION_ENDED : SESSION_CLOSED;
+    /* Where the connection was lost alone, the scheduler lets the turn stand for a moment. */
+    return answer == LINK_GONE || answer == LINK_STOLEN ? SESSION_ENDED : SESSION_CLOSED;
 }
 
 static enum session_news refused(struct session *session, const struct message_refused *refused,

@@ -16,7 +16,7 @@ enum session_news {
     SESSION_NO_NEWS,
     SESSION_MESSAGE,  /* one for the caller */
     SESSION_WELCOMED, /* everything has to be told (again) */
-    SESSION_ENDED,    /* the scheduler went away */
+    SESSION_ENDED,    /* the scheduler went away, or the program closed our descriptor */
     SESSION_CLOSED,   /* we, or a scheduler that refuses us, closed: it has freed our turn */
 };
 

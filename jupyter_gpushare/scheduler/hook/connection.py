@@ -24,7 +24,13 @@ from typing import Protocol, cast
 
 from jupyter_gpushare.protocol.codec import FrameDecoder, ProtocolError, encode
 from jupyter_gpushare.protocol.fields import Message, Receiver
-from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Refused
+from jupyter_gpushare.protocol.messages import (
+    Hello,
+    RefusalCode,
+    Refused,
+    TurnDropped,
+    TurnGranted,
+)
 
 from ..identity.admission import Refusal
 from ..identity.peer import Peer, open_pidfd, peer_of
@@ -33,6 +39,9 @@ log = logging.getLogger(__name__)
 
 LINGER_S = 1.0
 """How long a refused peer has to read why."""
+WORK_ENDS_S = 1.0
+"""How long a turn stands whose process lives and has closed its connection (programs close
+descriptors that are not theirs): its work in flight ends, and it connects again."""
 UNSENT_BYTES_MAX = 64 << 10
 """Bytes that may wait for a peer that does not read, beyond the socket's own buffer."""
 WORK_S = 0.002
@@ -129,7 +138,9 @@ class HookConnection(asyncio.BufferedProtocol):
         self._decoder = FrameDecoder(receiver=Receiver.SCHEDULER)
         self._loop = asyncio.get_running_loop()
         self._greeted = False
+        self._has_turn = False
         self._over = False
+        self._turn_ends: asyncio.TimerHandle | None = None
         self._has_unhandled = False
         """Bytes were read that have not been looked at: others' messages come before."""
         self._has_progressed = False
@@ -192,10 +203,10 @@ class HookConnection(asyncio.BufferedProtocol):
         return False
 
     def eof_received(self) -> None:
-        self._end("it closed the connection")
+        self._cut_off("it closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(f"the connection broke ({exc})" if exc else "the connection closed")
+        self._cut_off(f"the connection broke ({exc})" if exc else "the connection closed")
 
     def pause_writing(self) -> None:
         log.warning("client %s does not read what it is sent; its connection ends", self.client)
@@ -203,11 +214,18 @@ class HookConnection(asyncio.BufferedProtocol):
 
     # ---- what the listener calls ----
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Its process lives, its connection does not, and its turn stands for a moment."""
+        return self._turn_ends is not None
+
     def send(self, message: Message) -> bool:
         """Write at once, into the socket if it takes it; False when the client is gone."""
         if self._over:
             return False
-        self._transport.write(encode(message))
+        self._has_turn |= isinstance(message, TurnGranted)
+        if not self.is_cut_off:
+            self._transport.write(encode(message))
         return not self._over
 
     def refuse(self, code: RefusalCode, message: str) -> None:
@@ -239,12 +257,14 @@ class HookConnection(asyncio.BufferedProtocol):
             if self._greeted:
                 if isinstance(message, Hello):
                     raise Refusal(RefusalCode.BAD_PROTOCOL, _SECOND_HELLO)
+                self._has_turn &= not isinstance(message, TurnDropped)
                 self._received(self.client, message)
             else:
                 if not isinstance(message, Hello):
                     raise Refusal(RefusalCode.BAD_PROTOCOL, _NO_HELLO)
                 self._handler.greeted(self, message)
                 self._greeted = True
+                self._has_turn |= message.held_turn_id != 0
                 self._clear_deadline()
         except Refusal as refusal:
             self.refuse(refusal.code, str(refusal))
@@ -278,12 +298,25 @@ class HookConnection(asyncio.BufferedProtocol):
             f"hook speak on this socket.",
         )
 
+    def _cut_off(self, cause: str) -> None:
+        """Nothing more is heard from it. Its turn is over at once where its process has ended."""
+        if self._over or self.is_cut_off:
+            return
+        if self._pidfd is None or not self._has_turn:
+            self._end(cause)
+            return
+        self._clear_deadline()
+        self._turn_ends = self._loop.call_later(WORK_ENDS_S, self._end, cause)
+        self._transport.abort()
+
     def _end(self, cause: str, *, linger_s: float = 0.0) -> None:
         """The one way out, gone through once."""
         if self._over:
             return
         self._over = True
         self._clear_deadline()
+        if self._turn_ends is not None:
+            self._turn_ends.cancel()
         if linger_s and self._transport.get_write_buffer_size():
             self._transport.close()
             self._loop.call_later(linger_s, self._transport.abort)

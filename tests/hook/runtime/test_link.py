@@ -286,13 +286,13 @@ def test_a_program_that_closes_all_descriptors_loses_nothing(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
     """It reuses the hook's numbers for its own files: they stay as they are and open, and the
-    hook comes back with a new connection."""
+    hook comes back with a new connection, and with its turn."""
     file = tmp_path / "users-file"
     # A debug log opens its file for each line, at the lowest number: docs/limits.md.
     program = start("closes_all", file, env={"GPUSHARE_LOG": "error"})
     client = scheduler.accept()
     client.welcome()
-    client.grant_request()
+    turn = client.grant_request()
     program.expect("launched")
     program.say("close")
     program.expect("closed")
@@ -300,14 +300,15 @@ def test_a_program_that_closes_all_descriptors_loses_nothing(
     while True:  # one that was made while descriptors were still being closed was closed, too
         again = scheduler.accept()
         with contextlib.suppress(ClientGone):
-            again.welcome()
+            hello = again.welcome()
             again.expect(DeviceOpened)
             break
     again.contention(waiters=0, tenants=3)
+    assert hello.held_turn_id == turn
     program.say("launch")
-    again.grant_request()
     program.expect("launched")
-    assert again.recall_and_drop().reason is DropReason.RECALL
+    again.recall(turn)
+    assert again.expect(TurnDropped).reason is DropReason.RECALL
     assert program.finish() == 0
     assert file.read_bytes() == b"mine"
 
