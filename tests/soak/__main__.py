@@ -60,10 +60,11 @@ def main() -> int:
     parser.add_argument(
         "--keep-scheduler", action="store_true", help="it is never killed: does it leak?"
     )
+    parser.add_argument("--folder", type=Path, help="keeps all logs there (a temporary one)")
     options = parser.parse_args()
     kinds = [k for k in options.only if not options.keep_scheduler or k not in KILLS_SCHEDULER]
     with tempfile.TemporaryDirectory(prefix="gpushare-soak-") as folder:
-        score = soak(Path(folder), options.seed, options.seconds, kinds)
+        score = soak(options.folder or Path(folder), options.seed, options.seconds, kinds)
     print(score.as_text())
     print(json.dumps(score.as_json()))
     return 0 if score.is_good else 1

@@ -379,10 +379,7 @@ bool streams_is_capturing(void *stream) {
 void streams_adopt_event(uint64_t context, void *event, bool pending) {
     HOLD(LOCK_STREAMS);
     if (contexts_find(context) == NULL) return; /* the event died with it */
-    if (pending)
-        keep_orphan(context, event);
-    else
-        keep_spare(context, event);
+    (pending ? keep_orphan : keep_spare)(context, event);
 }
 
 bool streams_event_is_done(uint64_t context, void *event) {

@@ -59,10 +59,9 @@ static void release_events(struct window_ring *ring) {
     bool needed = ring->kind == WINDOW_STREAM_PER_THREAD &&
                   ring->turn_epoch == atomic_load(&turn_epoch) && ring->under_way > 0;
     uint32_t newest = (ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS;
-    for (uint32_t i = 0; i < WINDOW_EVENTS && alive; i++) {
+    for (uint32_t i = 0; i < WINDOW_EVENTS && alive; i++)
         if (ring->events[i])
             streams_adopt_event(ring->context_number, ring->events[i], needed && i == newest);
-    }
     memset(ring, 0, sizeof(*ring));
 }
 
@@ -107,6 +106,7 @@ static void begin_turn(struct window_ring *ring, uint32_t turn) {
     ring->turn_epoch = turn;
     ring->under_way = 0;
     ring->uncovered = 0;
+    ring->is_refused = false;
     ring->waived = false;
     ring->waivers = 0;
     ring->let_go = ring->let_go_done = 0;
@@ -126,24 +126,12 @@ static CUcontext current_context(struct thread_record *thread, const struct driv
     return context;
 }
 
-/* Where the driver refused the group's event, its stream is asked about all that it has, unless
- * that would end a capture. Another thread may begin one at any moment. */
-static CUresult query_group(const struct driver *cuda, const struct window_ring *ring,
-                            uint32_t slot) {
-    const bool is_unmarked = ring->group_is_unmarked[slot];
-    if (is_unmarked && ring->kind == WINDOW_STREAM_LEGACY && atomic_load(&streams_captures) > 0)
-        return CUDA_SUCCESS;
+/* Another thread may begin a capture at any moment, which a query in its way would end. */
+static CUresult query_event(const struct driver *cuda, void *event) {
     CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    CUresult result =
-        is_unmarked ? cuda->stream_query(ring->stream) : cuda->event_query(ring->events[slot]);
+    CUresult result = cuda->event_query(event);
     driver_relaxed_end(cuda, mode);
     return result;
-}
-
-/* The context of a ring whose stream still is; called with LOCK_STREAMS held. */
-static const struct context *home_of(const struct window_ring *ring) {
-    const bool is_gone = ring->stream_number != 0 && !streams_find_number(ring->stream_number);
-    return is_gone ? NULL : contexts_find(ring->context_number);
 }
 
 /* Holds that ended in vain, in all threads. What ends after one may have waited for the thread that
@@ -168,12 +156,17 @@ static uint64_t patience_ns(const struct window_ring *ring) {
 }
 
 /* The same outside the gate, where the ring's context may end: it may be another stream's than the
- * call's. Events end with their context, and the driver crashes on one that has ended. */
+ * call's. Events end with their context, and the driver crashes on one that has ended. Where the
+ * event was refused, the call's stream is asked, but not while anything captures. */
 static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring) {
     HOLD(LOCK_STREAMS);
-    const struct context *context = home_of(ring);
-    if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-    return context->leaving > 0 ? CUDA_ERROR_NOT_READY : query_group(cuda, ring, ring->oldest);
+    const bool is_gone = ring->stream_number != 0 && !streams_find_number(ring->stream_number);
+    const struct context *context = is_gone ? NULL : contexts_find(ring->context_number);
+    const bool may_not = ring->is_refused && atomic_load(&streams_captures) > 0;
+    if (context == NULL || may_not) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->leaving > 0) return CUDA_ERROR_NOT_READY;
+    return ring->is_refused ? cuda->stream_query(ring->stream)
+                            : query_event(cuda, ring->events[ring->oldest]);
 }
 
 /* Waits, outside the gate, until the oldest event is done, patience is over, or the gate is shut,
@@ -249,10 +242,10 @@ static uint32_t groups_done(struct window_ring *ring, const struct driver *cuda)
     if (ring->done_seen_ns) return 1;
     uint32_t groups = window_pace_ask(&ring->pace, ring->under_way);
     uint32_t newest = (ring->oldest + groups - 1) % WINDOW_EVENTS;
-    if (query_group(cuda, ring, newest) != CUDA_ERROR_NOT_READY) return groups;
+    if (query_event(cuda, ring->events[newest]) != CUDA_ERROR_NOT_READY) return groups;
     if (groups == 1) return 0;
     window_pace_behind(&ring->pace);
-    return query_group(cuda, ring, ring->oldest) != CUDA_ERROR_NOT_READY ? 1 : 0;
+    return query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY ? 1 : 0;
 }
 
 /* The place of the stream's ring: where it is, else where it can be, else that of another stream.
@@ -275,7 +268,7 @@ static struct window_ring *place_for(struct thread_record *thread, enum window_s
 /* The same for a stream that is not the call's own: its context may end meanwhile. */
 static uint32_t groups_of_other_done(struct window_ring *ring, const struct driver *cuda) {
     HOLD(LOCK_STREAMS);
-    const struct context *context = home_of(ring);
+    const struct context *context = contexts_find(ring->context_number);
     if (context == NULL) return ring->under_way;
     return context->leaving > 0 ? 0 : groups_done(ring, cuda);
 }
@@ -284,7 +277,10 @@ static uint32_t groups_of_other_done(struct window_ring *ring, const struct driv
  */
 static bool makes_way(struct thread_record *thread, struct window_ring *ring,
                       const struct driver *cuda, uint32_t turn) {
-    const bool waits = !ring->waived && let_go_now(ring) >= ring->let_go_max;
+    const bool can_ask = !ring->is_refused || ring->kind == WINDOW_STREAM_CREATED;
+    const bool waits = !ring->waived && can_ask && let_go_now(ring) >= ring->let_go_max;
+    if (ring->turn_epoch == turn && ring->is_refused && waits && ring->done_seen_ns == 0)
+        return wait_for_oldest(thread, ring, cuda);
     while (ring->turn_epoch == turn && ring->under_way > 0 && waits) {
         uint32_t done = groups_of_other_done(ring, cuda);
         if (done == 0) return wait_for_oldest(thread, ring, cuda);
@@ -329,6 +325,12 @@ bool window_admit(struct thread_record *thread, const struct gate_call *call) {
     struct window_ring *ring;
     if (!find_ring(thread, cuda, call, &ring)) return false;
     if (ring == NULL || streams_is_capturing(ring->stream)) return true;
+    if (ring->is_refused && !ring->waived && ring->uncovered > ring->let_go_max) {
+        if (ring->done_seen_ns == 0) return wait_for_oldest(thread, ring, cuda);
+        const uint32_t most = ring->waivers > 0 ? 2 * ring->uncovered : ring->let_go_max / 2;
+        ring->let_go_max = most < LET_GO_MOST ? most : LET_GO_MOST;
+        begin_turn(ring, ring->turn_epoch);
+    }
 
     while (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {
         uint32_t done = groups_done(ring, cuda);
@@ -352,7 +354,7 @@ bool window_joins(const struct thread_record *thread, const void *stream,
                                            : stream == NULL && variant == GATE_STREAM_LEGACY &&
                                                  ring->kind == WINDOW_STREAM_LEGACY &&
                                                  ring->context == thread->current_context;
-    return same && ring->uncovered > 0 &&
+    return same && ring->uncovered > 0 && !ring->is_refused &&
            ring->streams_epoch == atomic_load_explicit(&streams_epoch, memory_order_acquire) &&
            ring->turn_epoch == atomic_load_explicit(&turn_epoch, memory_order_acquire) &&
            atomic_load_explicit(&streams_captures, memory_order_relaxed) == 0;
@@ -375,9 +377,10 @@ static void record(struct window_ring *ring, const struct driver *cuda) {
     bool full = ring->under_way == WINDOW_EVENTS;
     uint32_t slot = (ring->oldest + ring->under_way - (full ? 1 : 0)) % WINDOW_EVENTS;
     if (ring->events[slot] == NULL) ring->events[slot] = make_event(cuda, ring);
-    ring->group_is_unmarked[slot] =
-        ring->events[slot] == NULL ||
-        cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS;
+    ring->waived = false;
+    ring->is_refused = ring->events[slot] == NULL ||
+                       cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS;
+    if (ring->is_refused) return;
     ring->group_let_go[slot] = ring->let_go;
     ring->group_stalls[slot] = atomic_load_explicit(&stalls, memory_order_relaxed);
     if (!full) {
@@ -385,7 +388,6 @@ static void record(struct window_ring *ring, const struct driver *cuda) {
         ring->under_way++;
     }
     ring->uncovered = 0;
-    ring->waived = false;
 }
 
 void window_launched(struct thread_record *thread, struct window_ring *ring) {
@@ -407,9 +409,8 @@ void window_launched(struct thread_record *thread, struct window_ring *ring) {
 bool window_last_event(const struct window_ring *ring, void **event) {
     if (ring->stream == NULL || ring->turn_epoch != atomic_load(&turn_epoch)) return false;
     if (ring->uncovered > 0 || ring->under_way == 0) return false;
-    const uint32_t newest = (ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS;
-    *event = ring->events[newest];
-    return !ring->group_is_unmarked[newest];
+    *event = ring->events[(ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS];
+    return true;
 }
 
 void window_thread_ends(struct thread_record *thread) {

@@ -29,6 +29,7 @@ struct window_ring {
     uint32_t oldest;             /* index of the oldest event under way */
     uint32_t under_way;          /* events recorded and not seen done */
     uint32_t uncovered;          /* launches since the last event */
+    bool is_refused;             /* the driver refused the event of the newest launches */
     bool waived;                 /* the oldest event stalls: one more group goes without it */
     uint32_t waivers;            /* how often, since an event was seen done */
     uint32_t let_go;             /* launches that did not wait for what was under way */
@@ -38,7 +39,6 @@ struct window_ring {
     uint64_t group_started_ns[WINDOW_EVENTS]; /* first launch of each event's group */
     uint32_t group_stalls[WINDOW_EVENTS];     /* of the process, when the event was recorded */
     uint32_t group_let_go[WINDOW_EVENTS];     /* of the ring */
-    bool group_is_unmarked[WINDOW_EVENTS];    /* the driver refused its event */
     uint64_t next_group_started_ns;
     uint64_t ahead_done_ns_min; /* the group ahead of the oldest was not done before this */
     uint64_t pending_ns;        /* the oldest was last seen pending then; 0: not waited for */

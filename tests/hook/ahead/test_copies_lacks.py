@@ -129,10 +129,12 @@ def test_a_host_that_gets_short_in_the_middle_of_a_copy(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nth", [1, 2, 4])
 def test_a_copy_that_the_driver_refuses(copier_of: Copiers, kind: str, nth: int) -> None:
-    """The others are copied. After a while it is tried again."""
+    """The others are copied. After a while it is tried again: on a busy machine before the last of
+    them is done."""
     copier = copier_of(kind, f"fail cuMemcpyDtoHAsync nth={nth} result=1").readies(HELD)
-    report = copier.copies(TWO, hint_bytes=HELD)
-    assert report.bytes_fixed == SEGMENT
+    copier.memory.budget(HELD, hint_bytes=HELD, ahead=Ahead.COPIES)
+    report = copier.reports(lambda report: report.bytes_fixed == SEGMENT)
+    assert report.bytes_copied <= TWO
     copier.reports(lambda report: (report.bytes_copied, report.bytes_fixed) == (HELD, 0))
     before = copier.copied_out()
     copier.parks_all()
