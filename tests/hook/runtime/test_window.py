@@ -339,3 +339,24 @@ def test_the_window_asks_no_event_of_a_context_that_another_thread_ends(
     program.expect("ended")
     assert program.finish() == 0
     assert sim.happened() == ["hold cuCtxDestroy"]
+
+
+@pytest.mark.promise(
+    "hook-62",
+    "The window ends no capture of the program, also where the driver refuses its events",
+)
+@pytest.mark.parametrize(
+    "plan",
+    ["", "fail cuEventRecord nth=1 times=0 result=2 thread=captures_among_"],
+    ids=["events", "no events"],
+)
+def test_the_window_asks_no_stream_that_captures(
+    start: Start, scheduler: FakeScheduler, plan: str
+) -> None:
+    """Their places in the thread's window go to other streams meanwhile."""
+    program = start("captures_among_many", env={"GPUSHARE_SIM_FAULTS": plan} if plan else None)
+    client = scheduler.accept()
+    client.welcome(window_ms=20)
+    client.grant_request()
+    assert program.expect("broken") == "broken 0"
+    assert program.finish() == 0
