@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.kernel.magics import Explained, scheduler
-from jupyter_gpushare.kernel.magics.explain import explain, length
+from jupyter_gpushare.kernel.magics.explain import answered_before_s, explain, length
 from jupyter_gpushare.kernel.magics.words import Unable
 from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
@@ -217,6 +217,15 @@ def test_a_silent_scheduler_is_told(inside: None, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("GPUSHARE_SOCKET", raising=False)
     with pytest.raises(Unable, match=r"The scheduler does not answer\. `%gpushare doctor`"):
         explain("")
+
+
+@pytest.mark.parametrize(
+    ("at_s", "late_s"), [(None, 0.0), (99.5, 0.5), (100.0, 0.0), (101.0, 0.0), (5.0, 0.0)]
+)
+def test_times_count_from_the_answer(at_s: float | None, late_s: float) -> None:
+    """On a busy machine it comes late: a short wait would seem to have begun after its cell."""
+    answer = {} if at_s is None else {"at_s": at_s}
+    assert answered_before_s(answer, 100.0) == late_s
 
 
 @pytest.fixture(scope="module")

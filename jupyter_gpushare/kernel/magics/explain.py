@@ -11,6 +11,7 @@ from .scheduler import Refused, ask, own_tenant
 from .words import Unable
 
 _NOT_FOUND = 404
+_LATE_S_MAX = 60.0
 _DASH = "\u2013"
 _HIDDEN = "another user"
 _RESTORED = "restored"
@@ -39,7 +40,16 @@ def explain(notice: str) -> "Explained":
         raise Unable(_OLDER) from None
     reporter = getattr(sys.modules.get("gpushare_bootstrap"), "_reporter", None)
     cells = reporter.cells_ago() if reporter is not None else (None, None)
-    return Explained(answer, *cells, now_s=time.time())
+    late_s = answered_before_s(answer, time.monotonic())
+    cells = [cell and tuple(each + late_s for each in cell) for cell in cells]
+    return Explained(answer, *cells, now_s=time.time() - late_s)
+
+
+def answered_before_s(answer: Any, now_s: float) -> float:
+    """How long ago the answer was made: its times count from then. 0 where that is not known, or
+    where the scheduler has another clock."""
+    late_s: float = now_s - answer.get("at_s", now_s)
+    return late_s if 0 <= late_s < _LATE_S_MAX else 0.0
 
 
 class Explained:

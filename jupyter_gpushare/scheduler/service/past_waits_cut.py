@@ -42,7 +42,11 @@ def waits_of(
     """`devices` has their names; `may_see` is asked of the key of a tenant's owner."""
     told, forgotten, own_s = told_of(waits, tenant, now_s)
     teller = _Teller(devices, may_see, visibility, own_s)
-    return {"forgotten": forgotten, "waits": [teller.wait(each) for each in told]}
+    return {
+        "at_s": now_s,
+        "forgotten": forgotten,
+        "waits": [teller.wait(each) for each in told],
+    }
 
 
 class _Teller:
