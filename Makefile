@@ -106,7 +106,7 @@ TIMES ?= 10
 FOLDER ?= tests
 COMPANY ?= alone,busy,disk
 MARK ?= not full and not gpu and not cluster
-flaky: $(READY)
+flaky: $(READY) $(if $(findstring not full,$(MARK)),,$(VENV)/.ready-for-charts)
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PY) -m tests.flaky $(FOLDER) --times $(TIMES) --company $(COMPANY) --mark "$(MARK)" --workers $(WORKERS) $(FLAKY_ARGS)
 

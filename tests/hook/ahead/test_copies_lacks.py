@@ -21,6 +21,7 @@ from tests.hook.ahead.copier import (
 )
 from tests.hook.runtime.test_arena import Group
 from tests.support.fake_scheduler import UNLIMITED
+from tests.support.sim import SimulatedMachine
 from tests.support.waits import wait_until
 
 LEFT_TO_OTHERS = 128 << 20
@@ -128,14 +129,15 @@ def test_a_host_that_gets_short_in_the_middle_of_a_copy(
 )
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("nth", [1, 2, 4])
-def test_a_copy_that_the_driver_refuses(copier_of: Copiers, kind: str, nth: int) -> None:
-    """The others are copied. After a while it is tried again: on a busy machine before the last of
-    them is done."""
+def test_a_copy_that_the_driver_refuses(
+    copier_of: Copiers, sim: SimulatedMachine, kind: str, nth: int
+) -> None:
+    """After a while it is tried again, so all is copied. What is told between depends on how fast
+    the others are."""
     copier = copier_of(kind, f"fail cuMemcpyDtoHAsync nth={nth} result=1").readies(HELD)
     copier.memory.budget(HELD, hint_bytes=HELD, ahead=Ahead.COPIES)
-    report = copier.reports(lambda report: report.bytes_fixed == SEGMENT)
-    assert report.bytes_copied <= TWO
     copier.reports(lambda report: (report.bytes_copied, report.bytes_fixed) == (HELD, 0))
+    assert len(sim.happened()) == 1
     before = copier.copied_out()
     copier.parks_all()
     assert copier.copied_out() == before
