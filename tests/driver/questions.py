@@ -1,8 +1,9 @@
 """Asks a driver what its documentation leaves open: `python -m tests.driver.questions`.
 
 One run answers all of tests/driver/asked/. Each question has a process of its own, so that a crash
-or a hang is an answer too. The run ends in time, whatever happens: what was not asked by then
-says so. `--json FILE` keeps the answers, `--against FILE` shows where they differ from kept ones.
+or a hang is an answer too; after either the run goes on only if the device is still well. The run
+ends in time, whatever happens: what was not asked by then says so. `--json FILE` keeps the
+answers, `--against FILE` shows where they differ from kept ones.
 GPUSHARE_DRIVER names the driver, as in the conformance suite."""
 
 from __future__ import annotations
@@ -20,10 +21,21 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork takes no threads along
 
-from tests.driver.asked.question import QUESTIONS, Question
+from cuda.bindings import driver as cuda
+
+from tests.driver.asked.question import QUESTIONS, Question, word
 from tests.driver.harness import Gpu, driver_kind, driver_under_test
 
-SUBJECTS = ("mapped", "pooled", "graphs", "shared", "managed", "gone")  # the first ones matter most
+SUBJECTS = (
+    "mapped",
+    "pooled",
+    "graphs",
+    "shared",
+    "managed",
+    "gone",
+    "stale",
+)  # the first ones matter most
+WELL_S_MAX = 30.0  # a context on a busy device takes seconds
 ANSWER_MAX = 2000  # a pipe takes so much at once
 UNANSWERED = (
     AssertionError,
@@ -71,6 +83,10 @@ class Asking:
         self._said += part
         return not part or part.endswith(END)
 
+    @property
+    def answered(self) -> bool:
+        return bool(self._said)
+
     def end(self, late: bool) -> str:
         """The answer, after its processes have ended."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -82,6 +98,21 @@ class Asking:
         if late:
             return "no answer in time"
         return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+def device_is_well(timeout_s: float) -> bool:
+    """Whether a new process still gets an answer of the device."""
+
+    def work(gpu: Gpu) -> str:
+        gpu.launch("spin", 1)
+        return word(cuda.cuCtxSynchronize())
+
+    asking = Asking(Question("well", "Does the device work?", work, alone=False), timeout_s)
+    while (left_s := asking.ends_s - time.monotonic()) > 0:
+        if select.select([asking.reader], [], [], left_s)[0] and asking.hear():
+            return asking.end(late=False) == "SUCCESS"
+    asking.end(late=True)
+    return False
 
 
 def ask_all(
@@ -101,6 +132,10 @@ def ask_all(
             if late or (asking.reader in ready and asking.hear()):
                 answers[asking.question.name] = asking.end(late)
                 under_way.remove(asking)
+                if not asking.answered and not device_is_well(WELL_S_MAX):
+                    sick = f"not asked: the device is sick after {asking.question.name}"
+                    answers |= {question.name: sick for question in waiting}
+                    waiting.clear()
     return answers | {question.name: "not asked: no time left" for question in waiting}
 
 
@@ -111,13 +146,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=8, help="questions at a time")
     parser.add_argument("--each", type=float, default=8, help="seconds for a question")
     parser.add_argument("--all", type=float, default=55, help="seconds for all of them")
+    parser.add_argument(
+        "--subjects", nargs="+", choices=SUBJECTS, default=SUBJECTS, help="what to ask about"
+    )
     parser.add_argument("--only", help="questions whose name contains this")
     return parser.parse_args()
 
 
 def main() -> None:
     options = arguments()
-    for subject in SUBJECTS:
+    for subject in options.subjects:
         importlib.import_module(f"tests.driver.asked.{subject}")
     chosen = [q for q in QUESTIONS.values() if options.only is None or options.only in q.name]
     began_s = time.monotonic()
