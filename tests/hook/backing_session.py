@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import threading  # noqa: F401
+import time  # noqa: F401
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 from tests.hook.memory_session import MIB, alloc, call, free, info, made  # noqa: F401
