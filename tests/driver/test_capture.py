@@ -375,7 +375,7 @@ def test_captured_allocations_belong_to_the_graph(gpu: Gpu) -> None:
     ok(cuda.cuMemFreeAsync(pointer, stream))
     executable = ok(cuda.cuGraphInstantiate(ok(cuda.cuStreamEndCapture(stream)), 0))
     for _ in range(2):
-        ok(cuda.cuMemsetD32(out, 0, 2))
+        ok(cuda.cuMemsetD32Async(out, 0, 2, stream))
         ok(cuda.cuGraphLaunch(executable, stream))
         ok(cuda.cuStreamSynchronize(stream))
         assert gpu.download(out, 1, np.uint64)[0] == 3 * 1000 * 1000
