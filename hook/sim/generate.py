@@ -137,6 +137,7 @@ def entry_point(index: int, function: Function) -> list[str]:
         return lines
     call = f"sim_{function.implementation}({', '.join(function.arguments)})"
     lines += [
+        f'    process_call = "{function.base}";',
         "    if (__builtin_expect(atomic_load_explicit(&entry_word, memory_order_acquire), 0)) {",
         f"        CUresult refused = entry_slow({index});",
         "        if (refused != CUDA_SUCCESS) return refused;",

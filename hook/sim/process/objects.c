@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "process/process.h"
+
 #define FREE_QUEUE_MIN 1024 /* a destroyed handle is not reused before that many others */
 
 static bool reserve(struct object_pool *pool) {
@@ -41,6 +43,7 @@ void *object_take(struct object_pool *pool) {
     memset((char *)object + sizeof *object, 0, pool->object_bytes - sizeof *object);
     object->next_free = NULL;
     atomic_store(&object->references, 1);
+    atomic_store(&object->kills, 0);
     atomic_store(&object->live, 1);
     return object;
 }
@@ -80,12 +83,18 @@ void *object_check(struct object_pool *pool, const void *handle) {
     if (base == 0 || at >= pool->object_bytes * pool->capacity || at % pool->object_bytes != 0)
         return NULL;
     struct object *object = (struct object *)handle;
-    return atomic_load_explicit(&object->live, memory_order_acquire) ? object : NULL;
+    if (atomic_load_explicit(&object->live, memory_order_acquire)) return object;
+    if (atomic_load(&object->kills)) object_die_of(handle);
+    return NULL;
 }
 
-void object_die_of(const char *call, const void *handle) {
-    fprintf(stderr, "simulated driver: %s of the destroyed handle %p\n", call, handle);
+void object_die_of(const void *handle) {
+    fprintf(stderr, "simulated driver: %s of the destroyed handle %p\n", process_call, handle);
     raise(SIGSEGV);
+}
+
+void object_leave_to_kill(void *object) {
+    atomic_store(&((struct object *)object)->kills, 1);
 }
 
 size_t object_count(struct object_pool *pool) {

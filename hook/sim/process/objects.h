@@ -11,7 +11,8 @@
 
 /* The first member of every object. */
 struct object {
-    _Atomic uint32_t live; /* handed out and not destroyed by its user */
+    _Atomic uint32_t live;  /* handed out and not destroyed by its user */
+    _Atomic uint32_t kills; /* destroyed: a call that follows its handle ends the process */
     _Atomic uint32_t references;
     struct object *next_free;
 };
@@ -50,11 +51,16 @@ size_t object_count(struct object_pool *pool);
 void *object_at(const struct object_pool *pool, size_t index);
 size_t object_index(const struct object_pool *pool, const void *object);
 
-/* The object of a user's handle when it is one and is live, else NULL. */
+/* The object of a user's handle when it is one and is live, else NULL. Ends the process if the
+ * object was left to kill. */
 void *object_check(struct object_pool *pool, const void *handle);
 
 /* Ends the process, as a real driver may that follows a destroyed handle. */
-void object_die_of(const char *call, const void *handle);
+void object_die_of(const void *handle);
+
+/* It is destroyed: from here on until its handle is given out again, whoever asks for it dies, as
+ * a real driver does that follows such a handle. */
+void object_leave_to_kill(void *object);
 
 #pragma GCC visibility pop
 #endif

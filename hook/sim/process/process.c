@@ -11,6 +11,7 @@ uint32_t process_devices[SIM_DEVICES_MAX];
 int process_device_count;
 
 _Thread_local bool process_default_stream_is_per_thread;
+_Thread_local const char *process_call;
 
 int process_ordinal_of(uint32_t device) {
     for (int i = 0; i < process_device_count; i++)

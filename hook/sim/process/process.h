@@ -26,6 +26,9 @@ int process_ordinal_of(uint32_t device);
 /* What the stream handle NULL means in the call under way on this thread. */
 extern _Thread_local bool process_default_stream_is_per_thread;
 
+/* The name of that call, without its version. */
+extern _Thread_local const char *process_call;
+
 /* There is something for the process's executor: wakes it if it sleeps. */
 void process_wake(void);
 

@@ -54,7 +54,7 @@ CUresult sim_cuCtxDestroy_v2(CUcontext ctx) {
 CUresult sim_cuCtxPushCurrent_v2(CUcontext ctx) {
     struct context *context = context_check(ctx);
     if (context != NULL) return context_push(context);
-    if (ctx != NULL) object_die_of("cuCtxPushCurrent", ctx);
+    if (ctx != NULL) object_die_of(ctx);
     return CUDA_ERROR_INVALID_CONTEXT;
 }
 

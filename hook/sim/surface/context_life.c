@@ -78,6 +78,7 @@ static void close_streams(struct context *context) {
         pthread_mutex_unlock(&contexts_lock);
         if (stream == NULL) return;
         stream_wait(stream, atomic_load(&stream->submitted));
+        if (!context->primary) object_leave_to_kill(stream);
         stream_close(stream);
         object_drop(&stream_pool, stream);
     }

@@ -31,6 +31,7 @@ CUresult sim_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
 CUresult sim_cuEventDestroy_v2(CUevent hEvent) {
     struct event *event = event_check(hEvent);
     if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    object_leave_to_kill(event);
     atomic_store(&event->object.live, 0);
     pthread_mutex_lock(&event->lock);
     struct stream *stream = event->stream;

@@ -33,6 +33,7 @@ CUresult sim_cuStreamDestroy_v2(CUstream hStream) {
     struct stream *stream = object_check(&stream_pool, hStream);
     if (stream == NULL || stream->legacy) return CUDA_ERROR_INVALID_HANDLE;
     capture_abandon(stream);
+    object_leave_to_kill(stream);
     stream_close(stream);
     return CUDA_SUCCESS;
 }
@@ -89,7 +90,6 @@ CUresult sim_cuStreamGetId(CUstream hStream, unsigned long long *streamId) {
 CUresult sim_cuStreamGetCtx(CUstream hStream, CUcontext *pctx) {
     struct stream *stream = NULL;
     CUresult result = stream_resolve(hStream, &stream);
-    if (result == CUDA_ERROR_INVALID_HANDLE) object_die_of("cuStreamGetCtx", hStream);
     if (result != CUDA_SUCCESS) return result;
     if (pctx == NULL) return CUDA_ERROR_INVALID_VALUE;
     *pctx = (CUcontext)stream->context;

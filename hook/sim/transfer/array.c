@@ -97,6 +97,8 @@ CUresult sim_cuArrayDestroy(CUarray hArray) {
     struct array *array = object_check(&array_pool, hArray);
     if (array == NULL) return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = sim_cuMemFree_v2(array->address);
-    if (result == CUDA_SUCCESS) object_drop(&array_pool, array);
+    if (result != CUDA_SUCCESS) return result;
+    object_leave_to_kill(array);
+    object_drop(&array_pool, array);
     return result;
 }
