@@ -101,7 +101,7 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 }
 
 CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle) {
-    struct chunk *chunk = chunk_check(handle);
+    struct chunk *chunk = chunk_to_release(handle);
     if (chunk == NULL) return CUDA_ERROR_INVALID_VALUE;
     atomic_fetch_sub(&chunk->handles, 1);
     chunk_drop(chunk);

@@ -43,21 +43,31 @@ void chunk_drop(struct chunk *chunk) {
     }
     memory_journal(JOURNAL_FREE, chunk->device, chunk->imported ? 0 : chunk->bytes,
                    chunk->imported ? "import" : "chunk");
+    object_leave_to_kill(chunk);
     object_end(&chunk_pool, chunk);
 }
 
+/* The one that has or had the handle, or NULL. */
+static struct chunk *numbered(CUmemGenericAllocationHandle handle) {
+    const bool is_one = handle != 0 && handle <= CHUNKS_MAX && atomic_load(&chunk_pool.base) != 0;
+    return is_one ? object_at(&chunk_pool, handle - 1) : NULL;
+}
+
 struct chunk *chunk_find(CUmemGenericAllocationHandle handle) {
-    if (handle == 0 || handle > CHUNKS_MAX) return NULL;
-    return object_check(&chunk_pool, object_at(&chunk_pool, handle - 1));
+    struct chunk *chunk = numbered(handle);
+    if (chunk == NULL || atomic_load(&chunk->object.live)) return chunk;
+    if (atomic_load(&chunk->object.kills)) object_die_of((const void *)(uintptr_t)handle);
+    return NULL;
 }
 
 CUmemGenericAllocationHandle chunk_handle(const struct chunk *chunk) {
     return object_index(&chunk_pool, chunk) + 1;
 }
 
-struct chunk *chunk_check(CUmemGenericAllocationHandle handle) {
-    struct chunk *chunk = chunk_find(handle);
-    return chunk != NULL && atomic_load(&chunk->handles) > 0 ? chunk : NULL;
+struct chunk *chunk_to_release(CUmemGenericAllocationHandle handle) {
+    struct chunk *chunk = numbered(handle);
+    const bool is_live = chunk != NULL && atomic_load(&chunk->object.live);
+    return is_live && atomic_load(&chunk->handles) > 0 ? chunk : NULL;
 }
 
 struct chunk *chunk_hold(CUmemGenericAllocationHandle handle) {

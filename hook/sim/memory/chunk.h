@@ -26,10 +26,10 @@ struct chunk {
 #pragma GCC visibility push(hidden)
 
 /* The chunk of a handle, or NULL. A handle is a small number, no address. It can be looked at and
- * mapped while the chunk lives, if only by its mappings; it is `chunk_check`ed where it has to be
- * held. */
+ * mapped while the chunk lives, if only by its mappings; whoever asks for it afterwards dies. */
 struct chunk *chunk_find(CUmemGenericAllocationHandle handle);
-struct chunk *chunk_check(CUmemGenericAllocationHandle handle);
+/* NULL where nobody has the handle any more: a second release is refused, and kills nobody. */
+struct chunk *chunk_to_release(CUmemGenericAllocationHandle handle);
 /* As `chunk_find`, with a reference of its own, for what other threads release meanwhile. */
 struct chunk *chunk_hold(CUmemGenericAllocationHandle handle);
 CUmemGenericAllocationHandle chunk_handle(const struct chunk *chunk);
