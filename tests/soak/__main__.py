@@ -14,19 +14,30 @@ from pathlib import Path
 
 from tests.end_to_end.handovers import Deck
 from tests.soak.bed import Bed
-from tests.soak.faults import FAULTS, KILLS_SCHEDULER, bring_about
+from tests.soak.faults import (
+    FAULTS,
+    KILLS_SCHEDULER,
+    NOT_SURVIVED,
+    OF_THE_PROGRAM,
+    bring_about,
+)
+from tests.soak.ground import Ground, real
 from tests.soak.score import Score
 
 HEAL_EVERY = 25
 WARM_S = 60.0
 """From then on a scheduler that lives on takes no more than it has."""
 FIRST_SEED = 3000
+REAL_GIB = 4.5
 
 
-def soak(folder: Path, seed: int, seconds: float, kinds: list[str]) -> Score:
+def soak(
+    folder: Path, score: Score, seconds: float, kinds: list[str], ground: Ground | None = None
+) -> Score:
     """One run. KeyboardInterrupt ends it early."""
-    chance, score = random.Random(seed), Score(seed)
-    bed = Bed(folder, chance, score)
+    chance = random.Random(score.seed)
+    bed = Bed(folder, chance, score, ground)
+    score.device = bed.machine.device
     deck = Deck(kinds, chance)
     try:
         bed.begin()
@@ -50,6 +61,24 @@ def soak(folder: Path, seed: int, seconds: float, kinds: list[str]) -> Score:
     return score
 
 
+def bare(folder: Path, seed: int, seconds: float, ground: Ground) -> Score:
+    """The same tenants without the hook, and what happens to programs anyway: what they meet then
+    is no finding of a soak."""
+    score = Score(seed)
+    bed = Bed(folder, random.Random(seed), score, ground, shared=False)
+    deck = Deck([kind for kind in OF_THE_PROGRAM if kind not in NOT_SURVIVED], bed.chance)
+    try:
+        bed.begin()
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s:
+            bring_about(bed, deck.deal())
+        bed.heal()
+        bed.close()
+    finally:
+        bed.abandon()
+    return score
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="(%(default)s)")
@@ -61,10 +90,29 @@ def main() -> int:
         "--keep-scheduler", action="store_true", help="it is never killed: does it leak?"
     )
     parser.add_argument("--folder", type=Path, help="keeps all logs there (a temporary one)")
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="on this machine's GPUs, without what their driver does not survive, after a bare run",
+    )
+    parser.add_argument(
+        "--gib", type=float, default=REAL_GIB, help="used of each GPU with --real (%(default)s)"
+    )
+    parser.add_argument("--bare-seconds", type=float, default=60, help="(%(default)s)")
     options = parser.parse_args()
-    kinds = [k for k in options.only if not options.keep_scheduler or k not in KILLS_SCHEDULER]
-    with tempfile.TemporaryDirectory(prefix="gpushare-soak-") as folder:
-        score = soak(options.folder or Path(folder), options.seed, options.seconds, kinds)
+    left_out = (KILLS_SCHEDULER if options.keep_scheduler else ()) + (
+        NOT_SURVIVED if options.real else ()
+    )
+    kinds = [kind for kind in options.only if kind not in left_out]
+    ground = real(options.gib) if options.real else None
+    with tempfile.TemporaryDirectory(prefix="gpushare-soak-") as temporary:
+        folder = options.folder or Path(temporary)
+        score = Score(options.seed)
+        if ground:
+            without_us = bare(folder / "bare", options.seed, options.bare_seconds, ground)
+            print(f"Without us:\n{without_us.as_text()}\n", flush=True)
+            score.bare = without_us.keys()
+        soak(folder, score, options.seconds, kinds, ground)
     print(score.as_text())
     print(json.dumps(score.as_json()))
     return 0 if score.is_good else 1

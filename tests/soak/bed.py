@@ -17,17 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.kernel.environment import tenant_environment, without_gpushare
+from tests.soak.ground import Ground, simulated
 from tests.soak.score import Score, Totals, meaning_of
 from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import built_tenant
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest
-from tests.support.sim import MIB, SimulatedMachine
 from tests.support.stacks import stacks_of
 
 PROGRAM = Path(__file__).parent / "programs" / "soak_tenant.c"
-DEVICES = 2
-DEVICE_BYTES = 448 * MIB
 TENANTS = (
     (150, "0,1", 3),
     (150, "0,1", 1),
@@ -44,7 +42,6 @@ SETTINGS = {
     "park_timeout_s": 5,
     "memory_wait_s": 10,
     "probe_period_s": 0.5,
-    "device_reserve_bytes": 24 * MIB,
 }
 SERVED_S_MAX = 120.0
 """Who has not gone on for so long after everything was healed hangs."""
@@ -132,22 +129,21 @@ def has_ended(tenant: Tenant) -> bool:
 
 @dataclass
 class Bed:
-    """Everything that a fault may happen to. `shared`: false for tenants without turns."""
+    """Everything that a fault may happen to. `ground`: None for simulated devices; `shared`: false
+    for tenants without turns."""
 
     folder: Path
     chance: random.Random
     score: Score
+    ground: Ground | None = None
     shared: bool = True
     tenants: list[Tenant] = field(default_factory=list)
     groups: dict[str, FakeCgroup] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.machine = SimulatedMachine(
-            self.folder / "machine",
-            devices=DEVICES,
-            bytes_per_device=DEVICE_BYTES,
-            context_bytes=MIB,
-        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.on = self.ground or simulated(self.folder)
+        self.machine = self.on.machine
         self._program = built_tenant(source=PROGRAM)
         self._number = 0
         self._pids: set[int] = set()
@@ -159,8 +155,9 @@ class Bed:
     # ---- the scheduler ----
 
     def start_scheduler(self, kind: type[SchedulerUnderTest] = SchedulerUnderTest) -> None:
-        options = [f"--GPUShareScheduler.{name}={value}" for name, value in SETTINGS.items()]
-        env = {**self.machine.env(), "CUDA_VISIBLE_DEVICES": "0,1"}
+        settings = {**SETTINGS, **self.on.settings}
+        options = [f"--GPUShareScheduler.{name}={value}" for name, value in settings.items()]
+        env = {**self.machine.env, "CUDA_VISIBLE_DEVICES": ",".join(self.on.ordinals)}
         self.scheduler = kind(self.folder / "run", *options, env=env, check=False)
 
     def status(self) -> dict[str, Any]:
@@ -181,11 +178,12 @@ class Bed:
 
     def add(self, place: int) -> Tenant:
         """Another one of this line of TENANTS."""
-        held_mib, devices, threads = TENANTS[place]
+        held_mib, wanted, threads = TENANTS[place]
+        devices = self.on.devices_of(wanted)
         self._number += 1
         name = f"tenant-{self._number}"
         group = self.groups[name] = FakeCgroup(self.folder / f"cgroup-{self._number}")
-        env, tenant_id = without_gpushare(self.machine.env()), ""
+        env, tenant_id = without_gpushare(self.machine.env), ""
         if self.shared:
             registration = self.scheduler.tenant(name, "run")
             tenant_id = registration.tenant_id
@@ -194,7 +192,12 @@ class Bed:
             )
             env |= {"GPUSHARE_LOG": "info", "GPUSHARE_LOG_FILE": str(self.folder / f"{name}.log")}
         env |= {**group.env(), "CUDA_VISIBLE_DEVICES": devices}
-        numbers = (self.chance.getrandbits(31), held_mib, len(devices.split(",")), threads)
+        numbers = (
+            self.chance.getrandbits(31),
+            held_mib * self.on.scale,
+            len(devices.split(",")),
+            threads,
+        )
         command = [str(self._program), *map(str, numbers)]
         tenant = Tenant(name, tenant_id, place, command, env, self.folder)
         self._pids.add(tenant.process.pid)
@@ -287,8 +290,9 @@ class Bed:
         self.score.heals += 1
 
     def judge(self) -> None:
-        """What the device's journal and the scheduler's log say."""
-        for first, second in self.machine.computing_overlaps():
+        """What the device's journal, where it has one, and the scheduler's log say."""
+        overlaps = self.machine.sim.computing_overlaps() if self.machine.sim else []
+        for first, second in overlaps:
             if {first.pid, second.pid} <= self._pids and first.pid != second.pid:
                 pair = (first.pid, second.pid, first.started_ns, second.started_ns)
                 if pair not in self._overlapped:

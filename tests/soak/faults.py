@@ -18,6 +18,8 @@ from tests.support.sim import MIB
 Fault = Callable[[Bed], bool]
 FAULTS: dict[str, Fault] = {}
 """By name, those that a soak draws from."""
+NOT_SURVIVED = ("descriptors_closed", "few_descriptors", "gpu_filled_from_outside")
+"""By a real driver, and by others who use its devices."""
 KILLS_SCHEDULER = ("scheduler_killed", "scheduler_ended", "core_fails")
 HOOK_SOCKET, HTTP_SOCKET = "hook.sock", "http.sock"
 MOVES_S_MAX = 3.0
@@ -211,7 +213,7 @@ def ends(bed: Bed, kind: str) -> bool:
     return bed.end(bed.chance.choice(bed.tenants), kind)
 
 
-FAULTS |= {
+OF_THE_PROGRAM: dict[str, Fault] = {
     "thread_cancelled": partial(told, command="cancel"),
     "forks": partial(told, command="fork"),
     "forks_and_executes": partial(told, command="fork_exec"),
@@ -219,6 +221,8 @@ FAULTS |= {
     "few_descriptors": partial(told, command="few_fds"),
     **{f"ends_by_{kind}": partial(ends, kind=kind) for kind in ENDING},
 }
+"""What programs do without us too."""
+FAULTS |= OF_THE_PROGRAM
 
 
 # ---- what they stand on ------------------------------------------------------------------------
@@ -237,7 +241,7 @@ def host_memory_short(bed: Bed) -> bool:
 @fault
 def gpu_filled_from_outside(bed: Bed) -> bool:
     """By a program that is not under the hook."""
-    with bare_tenant(bed.machine.env()) as outside:
+    with bare_tenant(bed.machine.env) as outside:
         size = bed.chance.choice((20, 60, 120)) * MIB
         result = outside.result(f"alloc 0 {size}")
         assert result in (SUCCESS, OUT_OF_MEMORY), result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,11 +51,20 @@ def meaning_of(line: str) -> Line:
     return Line(finding={"wrong": "bytes_wrong", "failed": "calls_failed"}.get(word, ""))
 
 
+def key_of(finding: str, what: str) -> str:
+    """The same for the same finding of another tenant."""
+    return f"{finding} {re.sub(r'^tenant-[0-9]+:? ', '', what.splitlines()[0])}"
+
+
 @dataclass
 class Score:
     """Of a whole run."""
 
     seed: int
+    device: str = ""
+    bare: frozenset[str] = frozenset()
+    """The keys of what was found on this device without us: no findings."""
+    found_bare: Counter[str] = field(default_factory=Counter)
     tried: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
     """By kind of fault: how often it was brought about, and how often its effect was seen."""
@@ -83,7 +93,13 @@ class Score:
         )
 
     def find(self, finding: str, what: str) -> None:
-        self.found.append((finding, what))
+        if (key := key_of(finding, what)) in self.bare:
+            self.found_bare[key] += 1
+        else:
+            self.found.append((finding, what))
+
+    def keys(self) -> frozenset[str]:
+        return frozenset(key_of(finding, what) for finding, what in self.found)
 
     def count(self, totals: Totals) -> None:
         for name, value in vars(totals).items():
@@ -96,6 +112,7 @@ class Score:
     def as_json(self) -> dict[str, Any]:
         findings = Counter(finding for finding, _ in self.found)
         return {
+            "device": self.device,
             "seed": self.seed,
             "faults": self.seen.total(),
             "kinds": len(self.seen),
@@ -103,6 +120,7 @@ class Score:
             **{finding: findings[finding] for finding in FINDINGS},
             **vars(self.ended),
             "heals": self.heals,
+            "found_bare": self.found_bare.total(),
             **self.growth,
         }
 
@@ -115,4 +133,5 @@ class Score:
             rows += [f"{finding}: {what}" for what in found[:SHOWN_MAX]]
             if len(found) > SHOWN_MAX:
                 rows.append(f"{finding}: and {len(found) - SHOWN_MAX} more")
+        rows += [f"also without us: {key}: {count}" for key, count in self.found_bare.items()]
         return "\n".join(rows)

@@ -43,6 +43,19 @@ def test_a_fault_counts_where_its_effect_was_seen() -> None:
     assert not score.is_good
 
 
+def test_what_is_found_without_us_is_no_finding() -> None:
+    without_us = Score(1)
+    without_us.find("kernels_lost", "tenant-3 ended by exit with -11")
+    without_us.find("calls_failed", "tenant-12: failed cuStreamSynchronize 900")
+    score = Score(2, bare=without_us.keys())
+    score.find("kernels_lost", "tenant-8 ended by exit with -11")
+    score.find("calls_failed", "tenant-5: failed cuStreamSynchronize 900")
+    assert score.is_good
+    assert score.as_json()["found_bare"] == 2
+    score.find("kernels_lost", "tenant-8 ended with -11")
+    assert not score.is_good
+
+
 @pytest.mark.full
 def test_without_turns_the_judge_sees_that_two_compute_at_once(tmp_path: Path) -> None:
     """The control: the same tenants without the hook, on devices on which they fit."""
@@ -66,7 +79,7 @@ def test_without_turns_the_judge_sees_that_two_compute_at_once(tmp_path: Path) -
     "compute at once",
 )
 def test_a_minute_of_it(tmp_path: Path) -> None:
-    score = soak(tmp_path, FIRST_SEED, MINUTE_S, [*FAULTS])
+    score = soak(tmp_path, Score(FIRST_SEED), MINUTE_S, [*FAULTS])
     print(score.as_text())
     assert score.is_good
     assert score.seen.total() > 0

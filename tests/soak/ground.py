@@ -1,0 +1,54 @@
+"""What a soak runs on: two small simulated devices, or the real ones, cut small by a setting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.gpu.conftest import DEVICES as REAL_DEVICES
+from tests.support.machine import Machine, real_device_name
+from tests.support.sim import GIB, MIB, SimulatedMachine
+
+DEVICES_MAX = 2
+SIMULATED_BYTES = 448 * MIB
+SIMULATED_RESERVE = 24 * MIB
+REAL_RESERVE = 256 * MIB
+REAL_SCALE = 3
+"""A tenant's eight blocks for each thread are no larger."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    machine: Machine
+    ordinals: tuple[str, ...]
+    scale: int
+    """How many times as much memory as TENANTS says each tenant holds."""
+    settings: Mapping[str, int]
+
+    def devices_of(self, wanted: str) -> str:
+        """Those of the wanted ordinals that there are, or the first one."""
+        return ",".join(each for each in wanted.split(",") if each in self.ordinals) or "0"
+
+
+def simulated(folder: Path) -> Ground:
+    sim = SimulatedMachine(
+        folder / "machine",
+        devices=DEVICES_MAX,
+        bytes_per_device=SIMULATED_BYTES,
+        context_bytes=MIB,
+    )
+    machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
+    return Ground(machine, ("0", "1"), 1, {"device_reserve_bytes": SIMULATED_RESERVE})
+
+
+def real(gib: float) -> Ground:
+    """Devices of which the scheduler uses so much: a context of each process, of half a GiB, and
+    what is left, in which the tenants' memory does not fit."""
+    name = real_device_name()
+    if name is None:
+        raise SystemExit("No NVIDIA driver answers here. Run the soak without --real.")
+    settings = {"device_reserve_bytes": REAL_RESERVE, "device_bytes_max": int(gib * GIB)}
+    ordinals = tuple(map(str, range(min(DEVICES_MAX, REAL_DEVICES))))
+    return Ground(Machine(name, dict(os.environ), None), ordinals, REAL_SCALE, settings)
