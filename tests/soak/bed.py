@@ -146,7 +146,8 @@ class Bed:
         self.machine = self.on.machine
         self._program = built_tenant(source=PROGRAM)
         self._number = 0
-        self._pids: set[int] = set()
+        self._names: dict[int, str] = {}
+        """By process."""
         self._overlapped: set[tuple[Any, ...]] = set()
         self._log_read = 0
         if self.shared:
@@ -200,7 +201,7 @@ class Bed:
         )
         command = [str(self._program), *map(str, numbers)]
         tenant = Tenant(name, tenant_id, place, command, env, self.folder)
-        self._pids.add(tenant.process.pid)
+        self._names[tenant.process.pid] = name
         self.tenants.append(tenant)
         return tenant
 
@@ -293,11 +294,14 @@ class Bed:
         """What the device's journal, where it has one, and the scheduler's log say."""
         overlaps = self.machine.sim.computing_overlaps() if self.machine.sim else []
         for first, second in overlaps:
-            if {first.pid, second.pid} <= self._pids and first.pid != second.pid:
+            if {first.pid, second.pid} <= set(self._names) and first.pid != second.pid:
                 pair = (first.pid, second.pid, first.started_ns, second.started_ns)
                 if pair not in self._overlapped:
                     self._overlapped.add(pair)
-                    self.score.find("overlaps", f"{first} and {second}")
+                    later_ns = max(first.started_ns, second.started_ns)
+                    names = [self._names[each.pid] for each in (first, second)]
+                    what = f"{first} and {second}, of {' and '.join(names)}"
+                    self.score.find("overlaps", f"{what}: {self.score.faults_before(later_ns)}")
         if self.shared:
             log = self.scheduler.log[self._log_read :]
             self._log_read += len(log)

@@ -296,6 +296,7 @@ def slow_request(bed: Bed) -> bool:
 def bring_about(bed: Bed, kind: str) -> None:
     """One fault, counted."""
     bed.score.tried[kind] += 1
+    bed.score.began.append((time.monotonic_ns(), kind))
     try:
         seen = FAULTS[kind](bed)
     except (RequestRefused, SchedulerUnavailable):

@@ -68,6 +68,8 @@ class Score:
     tried: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
     """By kind of fault: how often it was brought about, and how often its effect was seen."""
+    began: list[tuple[int, str]] = field(default_factory=list)
+    """Each fault, and when it began, by the clock that the devices' journal has too."""
     found: list[tuple[str, str]] = field(default_factory=list)
     """Each finding, one of FINDINGS, and what is known of it."""
     ended: Totals = field(default_factory=Totals)
@@ -97,6 +99,11 @@ class Score:
             self.found_bare[key] += 1
         else:
             self.found.append((finding, what))
+
+    def faults_before(self, at_ns: int) -> str:
+        """The last ones that had begun then, and how long before."""
+        last = [(at_ns - began_ns, kind) for began_ns, kind in self.began if began_ns <= at_ns]
+        return ", ".join(f"{kind} {ago / 1e9:.2f} s ago" for ago, kind in last[-SHOWN_MAX:])
 
     def keys(self) -> frozenset[str]:
         return frozenset(key_of(finding, what) for finding, what in self.found)

@@ -35,7 +35,10 @@ static void *handle_of(struct pooling_stream stream) {
     return per_thread ? DRIVER_STREAM_PER_THREAD : stream.handle;
 }
 
-static bool key_of(void *stream, struct stream_key *key, int *device) {
+/* `number_of`: streams_number in the program's call on the stream, and afterwards, when another
+ * thread may have destroyed it, streams_known_number. */
+static bool key_of(void *stream, uint64_t (*number_of)(void *, void **), struct stream_key *key,
+                   int *device) {
     if (!streams_is_created(stream)) {
         key->context = contexts_current_generation();
         key->stream = stream == DRIVER_STREAM_PER_THREAD ? thread_number() : 0;
@@ -43,7 +46,7 @@ static bool key_of(void *stream, struct stream_key *key, int *device) {
         return key->context != 0 && *device >= 0 && *device < REGISTRY_DEVICES_MAX;
     }
     void *handle = NULL;
-    key->stream = streams_number(stream, &handle);
+    key->stream = number_of(stream, &handle);
     if (key->stream == 0) return false;
     const struct context context = contexts_copy(handle);
     key->context = context.generation;
@@ -57,7 +60,7 @@ bool pool_frees_key(struct pooling_stream stream, struct stream_key *key, int *d
         const bool is_legacy = handle == NULL || handle == DRIVER_STREAM_LEGACY;
         if (is_legacy || streams_is_capturing(handle)) return false;
     }
-    return key_of(handle, key, device);
+    return key_of(handle, streams_number, key, device);
 }
 
 static bool is_same(struct stream_key left, struct stream_key right) {
@@ -297,7 +300,8 @@ bool pooling_free_later(uint64_t address, struct pooling_stream stream, int *cu_
     int device;
     void *handle = handle_of(stream);
     if (!pooled_cover(address) || streams_is_capturing(handle)) return false;
-    if (!key_of(handle, &key, &device) || !pooled_free(address, key, &pool, &freed)) return false;
+    if (!key_of(handle, streams_number, &key, &device) || !pooled_free(address, key, &pool, &freed))
+        return false;
     if (freed.freer != NULL) {
         mark(&freed, handle);
         pooled_unuse(&freed);
@@ -353,7 +357,8 @@ void pooling_stream_waited(struct pooling_stream stream, uint64_t freed_before) 
     struct stream_key key;
     struct pool *pool;
     int device;
-    if (freed_before == 0 || !pooled_are_there() || !key_of(handle_of(stream), &key, &device))
+    if (freed_before == 0 || !pooled_are_there() ||
+        !key_of(handle_of(stream), streams_known_number, &key, &device))
         return;
     pooled_over(key, freed_before);
     if (key.stream == 0) FOR_EACH_POOL(pool) look_at_blocking(pool, key.context);
@@ -385,7 +390,7 @@ void pooling_stream_leaves(void *stream) {
     struct pool *pool;
     int device;
     if (!pooled_are_there() || !streams_is_created(stream) || streams_is_capturing(stream) ||
-        !key_of(stream, &key, &device))
+        !key_of(stream, streams_number, &key, &device))
         return;
     if (is_over(key)) pooled_over(key, UINT64_MAX);
     FOR_EACH_POOL(pool) {

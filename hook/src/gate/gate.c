@@ -89,10 +89,10 @@ uint64_t gate_activity(bool *busy) {
 
 /* The context in which the call works, NULL for none: that of its stream, whatever is current on
  * the thread; else the current one. */
-static void *context_of(const struct gate_call *call) {
+static void *context_of(const struct gate_call *call, uint64_t (*number_of)(void *, void **)) {
     void *context = NULL;
     if (streams_is_created(call->stream))
-        return streams_number(call->stream, &context) != 0 ? context : NULL;
+        return number_of(call->stream, &context) != 0 ? context : NULL;
     return contexts_know_current(&context) ? context : NULL;
 }
 
@@ -110,7 +110,7 @@ static bool passes_shut_gate(const struct gate_call *call) {
     if (call->kind != GATE_SYNC &&
         streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream))
         return true;
-    void *context = context_of(call);
+    void *context = context_of(call, streams_number);
     if (context == NULL) return call->kind != GATE_LOOK;
     return contexts_has_failed(context);
 }
@@ -182,7 +182,7 @@ void gate_leave_slow(const struct gate_call *call, int cu_result) {
     struct window_ring *ring = counts ? thread->counting : NULL;
     thread->counting = NULL;
     if (cu_result != 0 && failure_is_sticky(cu_result))
-        failure_of(contexts_generation(context_of(call)), cu_result);
+        failure_of(contexts_generation(context_of(call, streams_known_number)), cu_result);
     if (ring && cu_result == 0) window_launched(thread, ring);
     gate_mark_outside(thread);
 }

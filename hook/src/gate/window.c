@@ -155,13 +155,18 @@ static uint64_t patience_ns(const struct window_ring *ring) {
     return patience < least_ns ? least_ns : patience;
 }
 
+/* The ring's context while its stream is there too. Called with LOCK_STREAMS held. */
+static const struct context *living_context(const struct window_ring *ring) {
+    const bool is_gone = ring->stream_number != 0 && !streams_find_number(ring->stream_number);
+    return is_gone ? NULL : contexts_find(ring->context_number);
+}
+
 /* The same outside the gate, where the ring's context may end: it may be another stream's than the
  * call's. Events end with their context, and the driver crashes on one that has ended. Where the
  * event was refused, the call's stream is asked, but not while anything captures. */
 static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring) {
     HOLD(LOCK_STREAMS);
-    const bool is_gone = ring->stream_number != 0 && !streams_find_number(ring->stream_number);
-    const struct context *context = is_gone ? NULL : contexts_find(ring->context_number);
+    const struct context *context = living_context(ring);
     const bool may_not = ring->is_refused && atomic_load(&streams_captures) > 0;
     if (context == NULL || may_not) return CUDA_ERROR_INVALID_CONTEXT;
     if (context->leaving > 0) return CUDA_ERROR_NOT_READY;
@@ -372,14 +377,26 @@ static void *make_event(const struct driver *cuda, const struct window_ring *rin
     return event;
 }
 
+/* The driver has done the program's call: whoever has heard that from the device may destroy the
+ * stream or its context now, and waits until we have recorded. False: they have begun to. */
+static bool recording_begins(const struct window_ring *ring) {
+    HOLD(LOCK_STREAMS);
+    const struct context *context = living_context(ring);
+    if (context == NULL || context->leaving > 0) return false;
+    streams_use_begins();
+    return true;
+}
+
 /* Records the event that covers the launches since the last one. A full ring moves its newest. */
 static void record(struct window_ring *ring, const struct driver *cuda) {
+    if (!recording_begins(ring)) return;
     bool full = ring->under_way == WINDOW_EVENTS;
     uint32_t slot = (ring->oldest + ring->under_way - (full ? 1 : 0)) % WINDOW_EVENTS;
     if (ring->events[slot] == NULL) ring->events[slot] = make_event(cuda, ring);
     ring->waived = false;
     ring->is_refused = ring->events[slot] == NULL ||
                        cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS;
+    streams_recording_ends();
     if (ring->is_refused) return;
     ring->group_let_go[slot] = ring->let_go;
     ring->group_stalls[slot] = atomic_load_explicit(&stalls, memory_order_relaxed);

@@ -24,3 +24,16 @@ def test_streams_that_come_and_go_beside_another_tenant(
     client.grant_request()
     program.expect("right")
     assert program.finish() == 0, program.errors()
+
+
+@pytest.mark.promise("hook-15")
+def test_streams_that_go_when_the_device_says_so(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler
+) -> None:
+    """Another thread destroys each one while the call that worked in it may still be under way."""
+    program = start("destroyed_when_told")
+    client = scheduler.accept()
+    client.welcome(window_ms=20)
+    client.grant_request()
+    program.expect("right")
+    assert program.finish() == 0, program.errors()

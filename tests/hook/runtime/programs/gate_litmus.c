@@ -45,6 +45,11 @@ uint64_t streams_number(void *stream, void **context) {
     *context = stream;
     return 1;
 }
+
+uint64_t streams_known_number(void *stream, void **context) {
+    *context = stream;
+    return 1;
+}
 bool failure_is_sticky(int cu_result) {
     (void)cu_result;
     return false;
