@@ -130,16 +130,14 @@ class TenantRemoved(Event):
 class ClientJoined(ClientEvent):
     """A process was authenticated.
 
-    `held_turn` is set when it reconnects holding a turn; `waiting` when it reconnects with a call
-    that waits at its gate. Such a call is served once the process has named the devices that it
-    has opened (it is no TurnRequested: a process without a device would be let through).
+    `held_turn` is set when it reconnects holding a turn. It names the devices that it has opened
+    next, and asks for a turn only then: a turn covers those that are named when it is granted.
     """
 
     tenant: TenantId
     pid: int
     process_name: str
     held_turn: TurnId | None = None
-    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,8 +155,8 @@ def the_queue_has_those_who_wait(state: State) -> None:
         if tenant.state is TenantState.STALLED and ready:
             _rule(queued, "a stalled tenant queues for what it lacks", tenant)
         for client in tenant.clients.values():
-            if client.state is ClientState.WAITING and not client.live_devices:
-                _rule(client.unnamed_devices, "without a device nobody waits", tenant)
+            if client.state is ClientState.WAITING:
+                _rule(bool(client.live_devices), "without a device nobody waits", tenant)
 
 
 def all_or_nothing(state: State) -> None:

@@ -142,8 +142,6 @@ class Client:
     """It said so since it was recalled."""
     calls_wait_in_drain: bool = False
     """And that calls wait at its own gate."""
-    unnamed_devices: bool = False
-    """It joined with a call that waits, and is about to say which devices it has opened."""
     frozen: bool = False
     """Its process was stopped from outside. It is granted no turn until it goes on; one that it has
     stays its own, because its gate is open."""

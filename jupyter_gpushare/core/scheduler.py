@@ -379,7 +379,6 @@ class Machine:
                 if isinstance(event, ev.ConnectionRenewed):
                     self._renew_connection(client.id)
             case ev.TurnRequested():
-                client.unnamed_devices = False
                 self._turns.ask(client, self._now_s)
             case ev.RequestWithdrawn():
                 self._state.move_client(client, ClientTrigger.WITHDRAW)
@@ -425,7 +424,6 @@ class Machine:
             tenant=event.tenant,
             pid=event.pid,
             process_name=event.process_name,
-            unnamed_devices=event.waiting,
         )
         self._state.clients[client.id] = tenant.clients[client.id] = client
         self._outbox.put(TellSettings(client=client.id, settings=self.settings))
@@ -433,8 +431,6 @@ class Machine:
             self._holds.tell_to(client, self._now_s)
         if event.held_turn is not None:
             self._turns.rejoin(client, event.held_turn)
-        elif event.waiting:
-            self._turns.ask(client, self._now_s)
 
     def _renew_connection(self, client: ClientId) -> None:
         self._closed_clients.add(client)
@@ -482,7 +478,6 @@ class Machine:
     ) -> None:
         if isinstance(event, ev.DeviceOpened):
             self._residency.opened(client, known_device(self._state, event.device))
-            client.unnamed_devices = False
             self._state.note_devices(client)
             return
         share = client.devices.get(event.device)

@@ -254,7 +254,7 @@ class Turns:
                 self.drop(client)
             if live:
                 continue
-            if client.state is ClientState.WAITING and not client.unnamed_devices:
+            if client.state is ClientState.WAITING:
                 self._state.move_client(client, ClientTrigger.PASS)
                 client.turn = self._new_turn_id()
                 self._tell_grant(client)

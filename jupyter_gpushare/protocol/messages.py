@@ -52,7 +52,8 @@ class RefusalCode(enum.IntEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello(Message):
     """First message of a connection. held_turn_id is 0, or the turn that the client still holds
-    when it connects again; waiting is 1 when a gated call waits.
+    when it connects again; waiting is 1 when a gated call waits: its TurnRequested comes once the
+    devices are named.
     """
 
     TYPE: ClassVar[int] = 1

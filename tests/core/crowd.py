@@ -174,11 +174,12 @@ class Crowd:
                     pid=member.client,
                     process_name="",
                     held_turn=member.turn,
-                    waiting=member.wants and member.turn is None,
                 )
             )
             for device in member.devices:
                 self.say(ev.DeviceOpened(client=member.client, device=device))
+            if member.wants and member.turn is None:
+                self._ask(member)
         self.say(ev.RecoveryComplete())
 
     def withdraws(self, member: Member) -> None:

@@ -88,9 +88,7 @@ class Desk:
         )
         return TenantId(name)
 
-    def client(
-        self, tenant: str, devices: str = "A", *, held_turn: int = 0, waiting: bool = False
-    ) -> ClientId:
+    def client(self, tenant: str, devices: str = "A", *, held_turn: int = 0) -> ClientId:
         """A process of the tenant (registered if need be) that has opened these devices."""
         if tenant not in {t.id for t in self.scheduler.snapshot(self.now_s).tenants}:
             self.tenant(tenant)
@@ -104,7 +102,6 @@ class Desk:
                 pid=1000 + client,
                 process_name="python",
                 held_turn=TurnId(held_turn) if held_turn else None,
-                waiting=waiting,
             )
         )
         for device in devices:

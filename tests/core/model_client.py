@@ -126,7 +126,6 @@ class ModelClient:
                 pid=client,
                 process_name="python",
                 held_turn=self.turn,
-                waiting=self.asked,
             )
         )
         for device in sorted(self.devices):

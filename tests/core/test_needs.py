@@ -320,7 +320,8 @@ def test_clients_that_are_not_back_yet_refuse_nothing() -> None:
     """A new scheduler takes their memory for strangers' until they have come."""
     desk = MemoryDesk(recovering_until_s=102.0)
     desk.measure(IN_THE_WAY)
-    two = desk.client("b", waiting=True)
+    two = desk.client("b")
+    desk.ask(two)
     desk.need(two, TOO_MUCH)
     for _ in range(19):
         desk.measure(IN_THE_WAY, after_s=0.1)

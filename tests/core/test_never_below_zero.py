@@ -44,7 +44,6 @@ def test_a_hold_that_is_over_before_anybody_looked() -> None:
             pid=1002,
             process_name="python",
             held_turn=None,
-            waiting=False,
         )
     )
     told = [each for each in desk.last if isinstance(each, TellHold) and each.client == second]

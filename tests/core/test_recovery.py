@@ -125,28 +125,21 @@ def test_siblings_of_a_holder_are_let_through() -> None:
     assert desk.granted() == [a2]
 
 
-def test_a_waiting_call_is_served_once_the_devices_are_named() -> None:
-    """A process that comes back with a waiting call is not taken for one without a device."""
+def test_who_comes_back_is_served_once_all_its_devices_are_named() -> None:
+    """A turn covers the devices that are named when it is granted, and opens the gate for all: a
+    process that comes back names each of them before it asks."""
     desk = Desk()
-    b = desk.client("b")
+    b = desk.client("b", "B")
     desk.ask(b)
-    a = desk.client("a", "", waiting=True)
-    assert desk.granted() == []
+    a = desk.client("a", "")
     desk.open(a, "A")
     assert desk.granted() == []
+    desk.open(a, "B")
+    assert desk.granted() == []
+    desk.ask(a)
     assert desk.queue() == ["a"]
     desk.drop(b)
     assert desk.granted() == [a]
-
-
-def test_a_waiting_call_may_be_withdrawn_before_that() -> None:
-    """Then nothing is granted when the devices are named."""
-    desk = Desk()
-    a = desk.client("a", "", waiting=True)
-    desk.withdraw(a)
-    desk.open(a, "A")
-    assert desk.granted() == []
-    assert desk.status("a").state == "idle"
 
 
 def test_a_late_claim_meets_who_came_after() -> None:

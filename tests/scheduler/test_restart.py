@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.core.commands import GrantTurn
-from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
+from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted, TurnRequested
 from jupyter_gpushare.scheduler.identity.recovery import Recovery, expected_clients, sees_everybody
 from jupyter_gpushare.scheduler.identity.tokens import TenantRecord, TokenSigner
 from jupyter_gpushare.scheduler.journal import read_journal
@@ -147,7 +147,8 @@ def test_recovery_ends_when_all_expected_clients_are_back(
         first.kill()
     with running_scheduler(runtime, LONG_GRACE) as second, second.connect() as waiter:
         assert f"processes [{holder.pid}]" in second.log
-        waiter.join(waiter_token, waiting=1)
+        waiter.join(waiter_token)
+        waiter.send(TurnRequested(request_id=1, cause="cuLaunchKernel"))
         waiter.expect(QueuePosition)
         holder.stdin.write("come back\n")
         assert holder.stdout.readline() == "is back\n"

@@ -148,6 +148,7 @@ class Bed:
         self._number = 0
         self._names: dict[int, str] = {}
         """By process."""
+        self._told_to_end_ns: dict[int, int] = {}
         self._overlapped: set[tuple[Any, ...]] = set()
         self._log_read = 0
         if self.shared:
@@ -240,6 +241,7 @@ class Bed:
     def end(self, tenant: Tenant, kind: str) -> bool:
         """It is told to end in this way, and somebody else takes its place. Whether it did."""
         tenant.is_ending = True
+        self._told_to_end_ns[tenant.process.pid] = time.monotonic_ns()
         tenant.say(f"exit {kind}")
         ended = self.until(lambda: not tenant.is_alive)
         if not ended:
@@ -296,8 +298,12 @@ class Bed:
         for first, second in overlaps:
             if {first.pid, second.pid} <= set(self._names) and first.pid != second.pid:
                 pair = (first.pid, second.pid, first.started_ns, second.started_ns)
-                if pair not in self._overlapped:
-                    self._overlapped.add(pair)
+                if pair in self._overlapped:
+                    continue
+                self._overlapped.add(pair)
+                if self._passes_at_its_end(first, second):
+                    self.score.overlaps_at_an_end += 1
+                else:
                     later_ns = max(first.started_ns, second.started_ns)
                     names = [self._names[each.pid] for each in (first, second)]
                     what = f"{first} and {second}, of {' and '.join(names)}"
@@ -307,6 +313,14 @@ class Bed:
             self._log_read += len(log)
             for _ in range(log.count("Traceback")):
                 self.score.find("tracebacks", log[log.index("Traceback") :][:2000])
+
+    def _passes_at_its_end(self, *both: Any) -> bool:
+        """What a process does once its exit handlers run passes a shut gate where its memory is
+        there, and what it has in flight then goes with it."""
+        told_ns = (self._told_to_end_ns.get(each.pid) for each in both)
+        return any(
+            told is not None and told < max(each.started_ns for each in both) for told in told_ns
+        )
 
     def ignore_log(self) -> None:
         """What the scheduler has written until now is no finding."""

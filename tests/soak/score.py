@@ -74,6 +74,8 @@ class Score:
     """Each finding, one of FINDINGS, and what is known of it."""
     ended: Totals = field(default_factory=Totals)
     """What tenants had done that are gone."""
+    overlaps_at_an_end: int = 0
+    """With what a process does once its exit handlers run, and so no finding."""
     heals: int = 0
     growth: dict[str, float] = field(default_factory=dict)
     """Of a scheduler that was never killed."""
@@ -127,6 +129,7 @@ class Score:
             **{finding: findings[finding] for finding in FINDINGS},
             **vars(self.ended),
             "heals": self.heals,
+            "overlaps_at_an_end": self.overlaps_at_an_end,
             "found_bare": self.found_bare.total(),
             **self.growth,
         }

@@ -90,7 +90,6 @@ def event_of_hello(
         pid=pid,
         process_name=printable_line(hello.process_name),
         held_turn=held,
-        waiting=bool(hello.waiting),
         cause=f"hello of {printable_line(hello.process_name)} ({pid})",
     )
 
