@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from tests.soak.__main__ import FIRST_SEED, soak
 from tests.soak.bed import Bed
 from tests.soak.faults import FAULTS
 from tests.soak.score import Line, Score, Totals, meaning_of
+from tests.support.paths import ROOT
 
 MINUTE_S = 60.0
+TAKEN_BACK = sorted((Path(__file__).parent / "taken_back").glob("*.patch"))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,13 @@ def test_a_fault_counts_where_its_effect_was_seen() -> None:
     score.find("hangs", "tenant-1 did not go on")
     assert score.as_json()["hangs"] == 1
     assert not score.is_good
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only git applies patches")
+@pytest.mark.parametrize("patch", TAKEN_BACK, ids=[patch.stem for patch in TAKEN_BACK])
+def test_mends_can_be_taken_back(patch: Path) -> None:
+    """By hand, to see that a soak finds what comes then."""
+    subprocess.run(["git", "apply", "--check", str(patch)], cwd=ROOT, check=True)
 
 
 def test_what_is_found_without_us_is_no_finding() -> None:
