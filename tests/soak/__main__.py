@@ -28,7 +28,8 @@ HEAL_EVERY = 25
 WARM_S = 60.0
 """From then on a scheduler that lives on takes no more than it has."""
 FIRST_SEED = 3000
-REAL_GIB = 4.5
+REAL_GIB = 7.0
+BARE_PATIENCE_S = 20.0
 
 
 def soak(
@@ -65,7 +66,7 @@ def bare(folder: Path, seed: int, seconds: float, ground: Ground) -> Score:
     """The same tenants without the hook, and what happens to programs anyway: what they meet then
     is no finding of a soak."""
     score = Score(seed)
-    bed = Bed(folder, random.Random(seed), score, ground, shared=False)
+    bed = Bed(folder, random.Random(seed), score, ground, shared=False, patience_s=BARE_PATIENCE_S)
     deck = Deck([kind for kind in OF_THE_PROGRAM if kind not in NOT_SURVIVED], bed.chance)
     try:
         bed.begin()

@@ -137,6 +137,7 @@ class Bed:
     score: Score
     ground: Ground | None = None
     shared: bool = True
+    patience_s: float = SERVED_S_MAX
     tenants: list[Tenant] = field(default_factory=list)
     groups: dict[str, FakeCgroup] = field(default_factory=dict)
 
@@ -227,9 +228,9 @@ class Bed:
         self.remove(tenant)
         self.add(tenant.place)
 
-    def until(self, holds: Callable[[], object], within_s: float = SERVED_S_MAX) -> bool:
+    def until(self, holds: Callable[[], object], within_s: float | None = None) -> bool:
         """Whether it came true in this time."""
-        until_s = time.monotonic() + within_s
+        until_s = time.monotonic() + (self.patience_s if within_s is None else within_s)
         while True:
             self.look()
             if holds():
