@@ -116,10 +116,11 @@ faults: build
 	$(PY) -m tests.end_to_end.faults --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # Six tenants that together hold more than two small devices have, and one fault after the other; the last
-# line is JSON. SEED names another first seed, SOAK_ARGS has more (`--help`).
+# line is JSON. SEED names another first seed, KINDS=all adds faults that nothing withstands yet, SOAK_ARGS has
+# more (`--help`).
 soak: SECONDS = 600
 soak: build
-	$(PY) -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(SOAK_ARGS)
+	$(PY) -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS)) $(SOAK_ARGS)
 
 # With services of the machine itself, such as containers, which have to be installed: a test says what
 # is missing, and fails. As root. One after the other: each takes the machine's memory and network.

@@ -17,6 +17,7 @@ from tests.soak.bed import Bed
 from tests.soak.faults import (
     FAULTS,
     KILLS_SCHEDULER,
+    LATER,
     NOT_SURVIVED,
     OF_THE_PROGRAM,
     bring_about,
@@ -85,7 +86,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="(%(default)s)")
     parser.add_argument(
-        "--only", nargs="+", default=[*FAULTS], choices=[*FAULTS], metavar="KIND", help="(all)"
+        "--only", nargs="+", choices=[*FAULTS, *LATER], metavar="KIND", help="these kinds alone"
+    )
+    parser.add_argument(
+        "--kinds",
+        choices=["default", "all"],
+        default="default",
+        help="all: also those that nothing withstands yet",
     )
     parser.add_argument(
         "--keep-scheduler", action="store_true", help="it is never killed: does it leak?"
@@ -104,7 +111,8 @@ def main() -> int:
     left_out = (KILLS_SCHEDULER if options.keep_scheduler else ()) + (
         NOT_SURVIVED if options.real else ()
     )
-    kinds = [kind for kind in options.only if kind not in left_out]
+    drawn = options.only or [*FAULTS, *(LATER if options.kinds == "all" else ())]
+    kinds = [kind for kind in drawn if kind not in left_out]
     ground = real(options.gib) if options.real else None
     with tempfile.TemporaryDirectory(prefix="gpushare-soak-") as temporary:
         folder = options.folder or Path(temporary)

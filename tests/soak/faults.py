@@ -4,6 +4,8 @@ whether its effect was seen."""
 from __future__ import annotations
 
 import contextlib
+import resource
+import shutil
 import signal
 import socket
 import time
@@ -11,13 +13,18 @@ from collections.abc import Callable
 from functools import partial
 
 from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
+from jupyter_gpushare.protocol.messages import MemoryReported
 from tests.soak.bed import ENDING, Bed, SchedulerWithBugs, Tenant
+from tests.support.hook_client import DEVICE
 from tests.support.memory_tenants import OUT_OF_MEMORY, SUCCESS, bare_tenant
 from tests.support.sim import MIB
 
 Fault = Callable[[Bed], bool]
 FAULTS: dict[str, Fault] = {}
 """By name, those that a soak draws from."""
+LATER: dict[str, Fault] = {}
+"""And those that nothing withstands yet."""
+CONNECTIONS = 300
 NOT_SURVIVED = ("descriptors_closed", "few_descriptors", "gpu_filled_from_outside")
 """By a real driver, and by others who use its devices."""
 KILLS_SCHEDULER = ("scheduler_killed", "scheduler_ended", "core_fails")
@@ -293,12 +300,90 @@ def slow_request(bed: Bed) -> bool:
         return bool(bed.status()["devices"])
 
 
+# ---- whose mends are to come -------------------------------------------------------------------
+
+
+def later(named: Fault) -> Fault:
+    """A soak finds what it does, so it runs with `--kinds all` alone."""
+    LATER[named.__name__] = named
+    return named
+
+
+@later
+def runtime_directory_gone(bed: Bed) -> bool:
+    """Somebody removes it under a scheduler, which is killed and started again."""
+    shutil.rmtree(bed.scheduler.directory)
+    time.sleep(bed.chance.uniform(0, 1))
+    bed.scheduler.kill()
+    return comes_back(bed)
+
+
+@later
+def runtime_directory_full(bed: Bed) -> bool:
+    """No file of the scheduler can grow for a moment."""
+    pid = bed.scheduler.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        time.sleep(bed.chance.uniform(0.2, 1))
+        return bool(bed.status()["devices"])
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+@later
+def connections_that_say_nothing(bed: Bed) -> bool:
+    """Until the scheduler takes no more of them."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            for _ in range(CONNECTIONS):
+                stack.enter_context(connected(bed, HOOK_SOCKET))
+        return bool(bed.status()["devices"])
+
+
+@later
+def client_that_lies(bed: Bed) -> bool:
+    """It has a token, and tells of memory that no device has."""
+    token = bed.scheduler.tenant("liar", "run").token
+    liar = bed.scheduler.connect()
+    try:
+        liar.join(token)
+        liar.send(
+            MemoryReported(
+                device=DEVICE,
+                bytes_allocated=1 << 62,
+                bytes_parked=bed.chance.choice((0, 1 << 61, 1 << 63)),
+                bytes_fixed=1 << 62,
+                bytes_host_room=(1 << 64) - 1,
+                host_limit=0,
+                budget_serial=0,
+                bytes_kept=0,
+                bytes_copied=0,
+                bytes_to_copy=0,
+            )
+        )
+        return bool(bed.status()["devices"])
+    except (AssertionError, OSError):
+        return False
+    finally:
+        liar.socket.close()
+
+
+@later
+def tenants_without_a_process(bed: Bed) -> bool:
+    """Registered by a server that has gone since, and never started."""
+    names = {f"never-{bed.chance.getrandbits(32)}" for _ in range(20)}
+    for name in names:
+        bed.scheduler.tenant(name)
+    return names <= {each["name"] for each in bed.status()["tenants"]}
+
+
 def bring_about(bed: Bed, kind: str) -> None:
     """One fault, counted."""
     bed.score.tried[kind] += 1
     bed.score.began.append((time.monotonic_ns(), kind))
     try:
-        seen = FAULTS[kind](bed)
+        seen = (FAULTS | LATER)[kind](bed)
     except (RequestRefused, SchedulerUnavailable):
         seen = False
     bed.score.seen[kind] += seen
