@@ -119,10 +119,6 @@ class Tenant:
                 self.process.stdin.close()
 
 
-def has_gone_on(tenant: Tenant, before: Totals) -> bool:
-    return tenant.totals.more_than(before)
-
-
 def has_ended(tenant: Tenant) -> bool:
     return not tenant.is_alive
 
@@ -266,6 +262,9 @@ class Bed:
         tenant.signal(signal.SIGKILL)
         tenant.process.wait()
 
+    def _has_gone_on_or_away(self, tenant: Tenant, before: Totals) -> bool:
+        return tenant not in self.tenants or tenant.totals.more_than(before)
+
     # ---- the judges ----
 
     def scheduler_uses(self) -> tuple[int, int]:
@@ -286,8 +285,8 @@ class Bed:
         self.look()
         before = {tenant.name: tenant.totals for tenant in self.tenants}
         for tenant in list(self.tenants):
-            gone_on = partial(has_gone_on, tenant, before[tenant.name])
-            if tenant in self.tenants and not self.until(gone_on):
+            gone_on = partial(self._has_gone_on_or_away, tenant, before[tenant.name])
+            if not self.until(gone_on):
                 self.hangs(tenant, "did not go on")
                 self.replace(tenant)
         self.judge()
