@@ -235,11 +235,14 @@ class Bed:
                 return False
             time.sleep(LOOK_EVERY_S)
 
-    def end(self, tenant: Tenant, kind: str) -> bool:
-        """It is told to end in this way, and somebody else takes its place. Whether it did."""
+    def _tell_to_end(self, tenant: Tenant, kind: str) -> None:
         tenant.is_ending = True
         self._told_to_end_ns[tenant.process.pid] = time.monotonic_ns()
         tenant.say(f"exit {kind}")
+
+    def end(self, tenant: Tenant, kind: str) -> bool:
+        """It is told to end in this way, and somebody else takes its place. Whether it did."""
+        self._tell_to_end(tenant, kind)
         ended = self.until(lambda: not tenant.is_alive)
         if not ended:
             self.hangs(tenant, f"does not end by {kind}")
@@ -328,9 +331,8 @@ class Bed:
 
     def close(self) -> None:
         for tenant in list(self.tenants):
-            tenant.is_ending = True
             tenant.signal(signal.SIGCONT)
-            tenant.say("exit return")
+            self._tell_to_end(tenant, "return")
         for tenant in list(self.tenants):
             if not self.until(partial(has_ended, tenant)):
                 self.hangs(tenant, "does not end")
