@@ -46,7 +46,9 @@ def soak(
         bed.heal()
         began_s, warm = time.monotonic(), (0, 0)
         while (passed_s := time.monotonic() - began_s) < seconds:
-            bring_about(bed, deck.deal())
+            kind = deck.deal()
+            if not bring_about(bed, kind) and deck.left:
+                deck.left.insert(0, kind)  # again, after the others of this round
             time.sleep(chance.uniform(0, 0.5))
             if score.tried.total() % HEAL_EVERY == 0:
                 bed.heal()

@@ -378,8 +378,8 @@ def tenants_without_a_process(bed: Bed) -> bool:
     return names <= {each["name"] for each in bed.status()["tenants"]}
 
 
-def bring_about(bed: Bed, kind: str) -> None:
-    """One fault, counted."""
+def bring_about(bed: Bed, kind: str) -> bool:
+    """One fault, counted. Whether its effect was seen."""
     bed.score.tried[kind] += 1
     bed.score.began.append((time.monotonic_ns(), kind))
     try:
@@ -387,3 +387,4 @@ def bring_about(bed: Bed, kind: str) -> None:
     except (RequestRefused, SchedulerUnavailable):
         seen = False
     bed.score.seen[kind] += seen
+    return seen
