@@ -25,6 +25,10 @@ FAULTS: dict[str, Fault] = {}
 LATER: dict[str, Fault] = {}
 """And those that nothing withstands yet."""
 CONNECTIONS = 300
+OUTSIDE_PIECE = 20 * MIB
+OUTSIDE = (1, 3, 6, 22)
+"""Pieces of what a program outside takes of a device; the last is all that the reserve leaves."""
+FILLS_S_MAX = 3.0
 NOT_SURVIVED = ("descriptors_closed", "few_descriptors", "gpu_filled_from_outside")
 """By a real driver, and by others who use its devices."""
 KILLS_SCHEDULER = ("scheduler_killed", "scheduler_ended", "core_fails")
@@ -247,13 +251,17 @@ def host_memory_short(bed: Bed) -> bool:
 
 @fault
 def gpu_filled_from_outside(bed: Bed) -> bool:
-    """By a program that is not under the hook."""
+    """By a program that is not under the hook, with a part of the device or with all of it."""
+    wanted, until_s = bed.chance.choice(OUTSIDE), time.monotonic() + FILLS_S_MAX
+    held = 0
     with bare_tenant(bed.machine.env) as outside:
-        size = bed.chance.choice((20, 60, 120)) * MIB
-        result = outside.result(f"alloc 0 {size}")
-        assert result in (SUCCESS, OUT_OF_MEMORY), result
+        while held < wanted and time.monotonic() < until_s:
+            result = outside.result(f"alloc {held} {OUTSIDE_PIECE}")
+            assert result in (SUCCESS, OUT_OF_MEMORY), result
+            held += result == SUCCESS
+            time.sleep(0 if result == SUCCESS else 0.05)
         time.sleep(bed.chance.uniform(0.6, 1.5))
-    return bool(result == SUCCESS)
+    return held > 0
 
 
 def connected(bed: Bed, name: str) -> socket.socket:
