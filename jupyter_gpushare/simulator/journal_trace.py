@@ -189,8 +189,6 @@ class _Reader:
         self._tenant_of[event["client"]] = event["tenant"]
         if event["held_turn"] is not None:
             self._granted(event["client"], at_s)
-        elif event["waiting"]:
-            self._on_turnrequested(event, at_s)
 
     def _on_clientlost(self, event: dict[str, Any], at_s: Seconds) -> None:
         tenant = self._tenant(event["client"])

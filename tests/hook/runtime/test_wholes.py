@@ -200,7 +200,7 @@ def test_a_driver_that_fails_on_the_way_out(opens: Opens, sim: SimulatedMachine,
 def test_work_that_waits_for_a_later_call(opens: Opens) -> None:
     """A kernel that polls a flag never ends before the program goes on: the gate opens for other
     threads meanwhile, and the export ends with an error."""
-    program = made(opens(drain_stall_ms=20))
+    program = made(opens(drain_stall_ms=100))
     program.run("stream = stream_create()", thread=2)
     program.run("flag = held(stream)", thread=2)
     program.say("export(handle)")
