@@ -88,7 +88,7 @@ class _Reader:
             return
         if "standing" in line:
             if self._takes_standing:
-                self._take_event({**line["standing"], "held_turn": None, "waiting": False})
+                self._take_event({**line["standing"], "held_turn": None})
             return
         clock_s = float(line["at_s"])
         if self._offset_s is None:
