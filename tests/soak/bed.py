@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
 from jupyter_gpushare.kernel.environment import tenant_environment, without_gpushare
 from tests.soak.ground import Ground, simulated
 from tests.soak.score import Score, Totals, meaning_of
@@ -213,8 +214,12 @@ class Bed:
                 self.replace(tenant)
 
     def remove(self, tenant: Tenant) -> None:
-        """It has ended; what it has found counts."""
+        """It has ended; what it has found counts. Who started it says so to the scheduler, where
+        that hears it."""
         tenant.close()
+        if self.shared:
+            with contextlib.suppress(RequestRefused, SchedulerUnavailable):
+                self.scheduler.client.remove_tenant(tenant.tenant_id)
         self.tenants.remove(tenant)
         self.score.count(tenant.totals)
         for finding, what in tenant.findings:
