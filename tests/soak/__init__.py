@@ -8,8 +8,7 @@
 | patch | what it takes back | what a soak finds |
 |---|---|---|
 | stream_asked_again | the window asks its own table about the stream of a ring | kernels_lost |
-| thread_cancelled | a thread is not cancelled in the middle of the hook's work | hangs |
-| exit_passes_gate | at a process's end only what cleans up passes a shut gate | kernels_lost |
-| figure_below_zero | no figure that a client is told is below 0 | tracebacks |
+| thread_cancelled | a thread is not cancelled in the middle of the hook's work | overlaps |
+| launch_held_for_good | a launch is held for a bounded time | overlaps |
 | caller_gone_answered | a caller of http.sock that has gone is not answered | tracebacks |
 """

@@ -47,6 +47,7 @@ SETTINGS = {
 SERVED_S_MAX = 120.0
 """Who has not gone on for so long after everything was healed hangs."""
 LOOK_EVERY_S = 0.02
+MOMENT_LOOKS = 100
 ENDING = ("return", "exit", "quick_exit", "pthread_exit", "_exit", "exec")
 
 
@@ -276,10 +277,15 @@ class Bed:
     # ---- the judges ----
 
     def scheduler_uses(self) -> tuple[int, int]:
-        """How many descriptors it has open, and its resident memory in KiB."""
+        """How many descriptors it has open at least in a moment, for children come and go,
+        and its resident memory in KiB."""
         folder = Path(f"/proc/{self.scheduler.process.pid}")
         (resident,) = re.findall(r"VmRSS:\s+(\d+)", (folder / "status").read_text())
-        return len([*(folder / "fd").iterdir()]), int(resident)
+        open_now = []
+        for _ in range(MOMENT_LOOKS):
+            open_now.append(len([*(folder / "fd").iterdir()]))
+            time.sleep(LOOK_EVERY_S)
+        return min(open_now), int(resident)
 
     def heal(self) -> None:
         """Everything is as it was at the beginning, and everybody has to go on."""
