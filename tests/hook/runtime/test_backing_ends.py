@@ -26,7 +26,7 @@ def parking(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, tmp_path: Path
 ) -> Iterator[Parking]:
     """Starts a program that holds memory, and is in the middle of parking it."""
-    slow = SimulatedMachine(tmp_path / "slow", bytes_per_device=GIB, copy_bytes_per_s=50 * MIB)
+    slow = SimulatedMachine(tmp_path / "slow", bytes_per_device=GIB, copy_bytes_per_s=100 * MIB)
 
     def opened(
         *arguments: str, name: str = "holds_memory", held: int = HELD
