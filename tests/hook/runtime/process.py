@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.hook.conftest import newer, one_at_a_time
 from tests.support.paths import BUILTINS_PTX, SIM_LIBRARIES
+from tests.support.stacks import stacks_of
 from tests.support.waits import WAIT_S_MAX
 
 HERE = Path(__file__).parent
@@ -79,7 +80,8 @@ class GpuProcess:
                 if head.startswith(line.encode()):
                     return head.decode()
                 continue
-            if not self._read(until_s, f"no {line!r}"):
+            is_long = within_s >= ANSWER_S_MAX
+            if not self._read(until_s, f"no {line!r}", is_long=is_long):
                 raise AssertionError(f"ended before {line!r}; stderr: {self.errors()}")
 
     def has_said(self, awaited: set[str]) -> bool:
@@ -152,12 +154,13 @@ class GpuProcess:
             if stream and not stream.closed:
                 stream.close()
 
-    def _read(self, until_s: float, in_vain: str) -> bool:
+    def _read(self, until_s: float, in_vain: str, *, is_long: bool = True) -> bool:
         assert self._process.stdout and self._process.stderr
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(max(0.0, until_s - time.monotonic())):
-                raise TimeoutError(f"{in_vain}; stderr: {self.errors()}")
+                stands = stacks_of(self.pid) if is_long else ""
+                raise TimeoutError(f"{in_vain}; stderr: {self.errors()}\n{stands}")
         data = os.read(self._process.stdout.fileno(), 65536)
         self._unread += data
         return bool(data)

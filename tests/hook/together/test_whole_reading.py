@@ -45,6 +45,8 @@ WAKES_LATE = """
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static _Atomic long waited_for; /* by a thread of the program: the gate's word */
+
 static int is_there(const char *name) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", getenv("GPUSHARE_SIM_DIR"), name);
@@ -61,9 +63,11 @@ long syscall(long number, ...) {
         a[i] = va_arg(list, long);
     va_end(list);
     if (real == NULL) real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
-    const long answer = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    if (number != SYS_futex || a[1] != FUTEX_WAKE_PRIVATE) return answer;
     prctl(PR_GET_NAME, name);
+    if (number == SYS_futex && a[1] == FUTEX_WAIT_PRIVATE && strncmp(name, "gpushare", 8) != 0)
+        waited_for = a[0];
+    const long answer = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (number != SYS_futex || a[1] != FUTEX_WAKE_PRIVATE || a[0] != waited_for) return answer;
     while (strcmp(name, "gpushare") == 0 && is_there("late") && !is_there("on"))
         usleep(1000);
     return answer;
