@@ -265,11 +265,22 @@ class Bed:
         self.replace(tenant)
 
     def hangs(self, tenant: Tenant, why: str) -> None:
-        """Says where it stands, and ends it."""
-        self.score.find("hangs", f"{tenant.name} {why}:\n{stacks_of(tenant.process.pid)}")
+        """Says where it stands and what the scheduler knows, and ends it."""
+        stacks = stacks_of(tenant.process.pid)
+        self.score.find("hangs", f"{tenant.name} {why}:\n{stacks}\n{self._what_is_known()}")
         tenant.is_ending = True
         tenant.signal(signal.SIGKILL)
         tenant.process.wait()
+
+    def _what_is_known(self) -> str:
+        """Who has the devices and who waits for what, as the scheduler has it."""
+        if not self.shared:
+            return ""
+        try:
+            status = self.status()
+        except (RequestRefused, SchedulerUnavailable) as nothing:
+            return str(nothing)
+        return "\n".join(str(each) for kind in ("devices", "tenants") for each in status[kind])
 
     def _has_gone_on_or_away(self, tenant: Tenant, before: Totals) -> bool:
         return tenant not in self.tenants or tenant.totals.more_than(before)
