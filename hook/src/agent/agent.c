@@ -67,16 +67,16 @@ static void look_at_calls(struct agent *agent) {
  * later call of the program would never end: the gate opens for it now and then, and in the end
  * whoever waits for the memory is refused. */
 static void look_at_wholes(struct agent *agent) {
+    if (agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX)
+        wholes_refuse();
     if (!physical_whole_wanted()) {
-        agent->remake_stalls = 0;
+        agent->remake_stalls = 0; /* who asks next has them all again */
         agent->remake_at_ms = 0;
         return;
     }
     if (clock_now_ms() < agent->remake_at_ms) return;
     agent->remake_at_ms = 0;
-    if (agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX)
-        wholes_refuse();
-    else if (agent->turn.phase == TURN_HELD)
+    if (agent->turn.phase == TURN_HELD)
         agent_feed_kind(agent, TURN_EVENT_REMAKE);
     else if (agent->turn.phase == TURN_RESTORING)
         mover_look();

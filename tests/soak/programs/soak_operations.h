@@ -175,6 +175,20 @@ static bool use_event(struct worker *worker) {
            destroy_event(&worker->event);
 }
 
+/* A context beside a process's first ones, its own or a child's: one at a time, for on a real
+ * device it takes more memory than all blocks of a tenant. */
+static _Atomic(struct worker *) context_beside;
+
+static bool take_context_beside(struct worker *worker) {
+    struct worker *has_it = NULL;
+    return atomic_compare_exchange_strong(&context_beside, &has_it, worker) || has_it == worker;
+}
+
+static void give_context_beside(struct worker *worker) {
+    struct worker *has_it = worker;
+    atomic_compare_exchange_strong(&context_beside, &has_it, NULL);
+}
+
 static bool work_in_extra(struct worker *worker) {
     CUdeviceptr address = 0;
     const uint32_t value = (uint32_t)draw(&worker->random);
@@ -200,9 +214,12 @@ static bool destroy_extra(struct worker *worker) {
 
 static bool use_context(struct worker *worker) {
     const CUdevice device = devices[worker->device].handle;
+    if (!take_context_beside(worker)) return true;
     if (!GRANTED(cuCtxCreate, &worker->extra, NULL, 0, device)) return false;
-    const bool is_done = work_in_extra(worker);
-    return destroy_extra(worker) && is_done;
+    bool is_done = work_in_extra(worker);
+    is_done = destroy_extra(worker) && is_done;
+    give_context_beside(worker);
+    return is_done;
 }
 
 static bool change_device(struct worker *worker) {
@@ -410,6 +427,7 @@ static int status_of(pid_t *child) {
 static bool share_block(struct worker *worker) {
     struct block *block = unused_block(worker);
     const uint64_t seed = (uint32_t)draw(&worker->random);
+    if (!take_context_beside(worker)) return true;
     if (block == NULL || !allocate(worker, block, EXPORTABLE, any_size(worker))) return false;
     bool is_done = fill(worker, any_lane(worker), block, seed);
     if (is_done && may_share(block)) {
@@ -418,6 +436,7 @@ static bool share_block(struct worker *worker) {
         if (is_done)
             judge_child(status_of(&worker->child), block->bytes,
                         had_descriptors && atomic_load(&has_descriptors));
+        give_context_beside(worker);
         if (is_done) is_done = verify(worker, any_lane(worker), block);
     }
     return release(worker, block) && is_done;
@@ -461,6 +480,7 @@ static bool settle(struct worker *worker) {
                       destroy_graphs(worker) && destroy_extra(worker);
     for (int i = 0; i < BLOCKS && is_settled; i++)
         if (worker->blocks[i].is_leaving) is_settled = release(worker, &worker->blocks[i]);
+    if (is_settled) give_context_beside(worker);
     return is_settled && use_device(worker->device);
 }
 
