@@ -251,7 +251,8 @@ def host_memory_short(bed: Bed) -> bool:
 
 @fault
 def gpu_filled_from_outside(bed: Bed) -> bool:
-    """By a program that is not under the hook, with a part of the device or with all of it."""
+    """By a program that is not under the hook, with a part of the device or with all of it. On a
+    device that is full a tenant begins, which has nothing there yet."""
     wanted, until_s = bed.chance.choice(OUTSIDE), time.monotonic() + FILLS_S_MAX
     held = 0
     with bare_tenant(bed.machine.env) as outside:
@@ -260,6 +261,8 @@ def gpu_filled_from_outside(bed: Bed) -> bool:
             assert result in (SUCCESS, OUT_OF_MEMORY), result
             held += result == SUCCESS
             time.sleep(0 if result == SUCCESS else 0.05)
+        if wanted == max(OUTSIDE):
+            bed.kill(bed.chance.choice(bed.tenants))
         time.sleep(bed.chance.uniform(0.6, 1.5))
     return held > 0
 

@@ -15,6 +15,13 @@ void lock_take(enum runtime_lock lock) {
     pthread_mutex_lock(&locks[lock]);
 }
 
+bool lock_try(enum runtime_lock lock) {
+    held++;
+    const bool taken = pthread_mutex_trylock(&locks[lock]) == 0;
+    if (!taken) locks_signals_come();
+    return taken;
+}
+
 void lock_release(enum runtime_lock lock) {
     pthread_mutex_unlock(&locks[lock]);
     locks_signals_come();

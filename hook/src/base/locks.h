@@ -21,6 +21,8 @@ enum runtime_lock {
 };
 
 void lock_take(enum runtime_lock lock);
+/* False, at once, where somebody else holds it. */
+bool lock_try(enum runtime_lock lock);
 void lock_release(enum runtime_lock lock);
 
 /* For a handler of signals that may leave by a jump: the lock that its thread holds would stay held

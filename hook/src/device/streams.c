@@ -1,5 +1,6 @@
 #include "device/streams.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/array.h"
@@ -16,12 +17,21 @@ static struct streams streams;
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_leaving;
-static _Atomic uint32_t recordings;
-static _Atomic uint32_t looks; /* at streams, by the threads that use them */
 
 #define SPARES_MAX 256
+#define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
 #define CAPTURE_WAITS_NS 1000000000u
+
+/* Who records just now. Tickets grow: who waits for the end of that waits for those alone that had
+ * one before. */
+static struct recorder {
+    _Alignas(64) _Atomic uint64_t ticket; /* 0: the place is free */
+    _Atomic uint64_t context;
+    _Atomic pthread_t thread;
+} recorders[RECORDERS_MAX];
+static _Atomic uint64_t last_ticket;
+static _Thread_local uint32_t last_place __attribute__((tls_model("initial-exec")));
 
 #define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
 
@@ -171,18 +181,27 @@ void streams_keep_spare(uint64_t context, void *event) {
     if (contexts_find(context) != NULL) keep_spare(context, event);
 }
 
-void streams_use_begins(void) {
-    atomic_fetch_add(&recordings, 1);
+uint32_t streams_use_begins(uint64_t context) {
+    const uint64_t ticket = atomic_fetch_add(&last_ticket, 1) + 1;
+    uint64_t nobody = 0;
+    uint32_t place = last_place;
+    while (!atomic_compare_exchange_strong(&recorders[place].ticket, &nobody, ticket)) {
+        nobody = 0;
+        place = (place + 1) % RECORDERS_MAX;
+    }
+    atomic_store(&recorders[place].thread, pthread_self());
+    atomic_store(&recorders[place].context, context);
+    return last_place = place;
 }
 
-bool streams_recording_begins(void) {
+bool streams_recording_begins(uint64_t context, uint32_t *place) {
     if (streams.captures_used > 0) return false;
-    streams_use_begins();
+    *place = streams_use_begins(context);
     return true;
 }
 
-void streams_recording_ends(void) {
-    atomic_fetch_sub(&recordings, 1);
+void streams_recording_ends(uint32_t place) {
+    atomic_store(&recorders[place].ticket, 0);
 }
 
 void *streams_record(uint64_t context, uint64_t number) {
@@ -194,23 +213,22 @@ void *streams_record(uint64_t context, uint64_t number) {
     return entry != NULL || number == 0 ? streams_record_in(stream, spare) : NULL;
 }
 
-bool streams_look_begins(void) {
-    if (streams.captures_used > 0) return false;
-    atomic_fetch_add(&looks, 1);
-    return true;
+/* In this context, or (0) in any. A signal's handler may have left the calling thread's own. */
+static void let_others_record(uint64_t context, uint64_t until_ns) {
+    const uint64_t last = atomic_load(&last_ticket);
+    for (uint32_t i = 0; i < RECORDERS_MAX; i++) {
+        const uint64_t ticket = atomic_load(&recorders[i].ticket);
+        const bool is_meant = context == 0 || atomic_load(&recorders[i].context) == context;
+        if (ticket == 0 || ticket > last || !is_meant ||
+            pthread_equal(atomic_load(&recorders[i].thread), pthread_self()))
+            continue;
+        while (atomic_load(&recorders[i].ticket) == ticket && clock_now_ns() < until_ns)
+            clock_sleep_ns(RECORDING_LOOK_NS);
+    }
 }
 
-void streams_look_ends(void) {
-    atomic_fetch_sub(&looks, 1);
-}
-
-static void wait_for_end_of(const _Atomic uint32_t *others, uint64_t until_ns) {
-    while (atomic_load(others) > 0 && clock_now_ns() < until_ns)
-        clock_sleep_ns(RECORDING_LOOK_NS);
-}
-
-void streams_let_others_record(void) {
-    wait_for_end_of(&recordings, UINT64_MAX);
+void streams_let_others_record(uint64_t context) {
+    let_others_record(context, UINT64_MAX);
 }
 
 /* An event behind what is in the calling thread's stream now; NULL: there is nothing, or (not
@@ -287,7 +305,7 @@ void streams_closing(void *stream) {
     }
     lock_release(LOCK_STREAMS);
     if (copy.number == 0) return;
-    streams_let_others_record();
+    streams_let_others_record(copy.context);
     const bool can_ask = cuda && !ask_capturing(stream);
     bool is_known;
     void *event = can_ask ? mark_stream(cuda, stream, copy.context, &is_known) : NULL;
@@ -331,9 +349,7 @@ void streams_capture_beginning(void *stream) {
     atomic_store(&streams_captures, streams.captures_used);
     lock_release(LOCK_STREAMS);
     /* A recording that waits for room may wait for what this thread does next. */
-    const uint64_t until_ns = clock_now_ns() + CAPTURE_WAITS_NS;
-    wait_for_end_of(&recordings, until_ns);
-    wait_for_end_of(&looks, until_ns);
+    let_others_record(0, clock_now_ns() + CAPTURE_WAITS_NS);
 }
 
 /* Nothing captures in the stream now: its mark is of no more use. */
@@ -393,8 +409,10 @@ bool streams_event_is_done(uint64_t context, void *event) {
 }
 
 void *streams_spare_event(uint64_t context) {
-    HOLD(LOCK_STREAMS);
-    return take_spare(context);
+    if (!lock_try(LOCK_STREAMS)) return NULL;
+    void *event = take_spare(context);
+    lock_release(LOCK_STREAMS);
+    return event;
 }
 
 void streams_after_fork(void) {
@@ -402,7 +420,7 @@ void streams_after_fork(void) {
     streams.orphans_used = streams.spares_used = 0;
     atomic_store(&streams_captures, 0);
     atomic_store(&streams_leaving, 0);
-    atomic_store(&recordings, 0);
-    atomic_store(&looks, 0);
+    for (uint32_t i = 0; i < RECORDERS_MAX; i++)
+        atomic_store(&recorders[i].ticket, 0);
     atomic_fetch_add(&streams_epoch, 1);
 }

@@ -87,7 +87,8 @@ bool streams_is_capturing(void *stream);
 void streams_adopt_event(uint64_t context, void *event, bool pending);
 /* Whether all before this event of the context is done; false too when the context is gone. */
 bool streams_event_is_done(uint64_t context, void *event);
-/* An event of this context, used before; NULL when there is none. */
+/* An event of this context, used before; NULL when there is none, or where somebody has the lock.
+ */
 void *streams_spare_event(uint64_t context);
 /* `spare`, or one that it makes, behind what is in the stream of the current context now; NULL
  * where the driver refuses. */
@@ -102,12 +103,14 @@ struct stream_entry *streams_find_number(uint64_t number);
 struct capture_entry *streams_find_capture(const void *stream);
 /* An event that is not needed any more. */
 void streams_keep_spare(uint64_t context, void *event);
-/* Until streams_recording_ends, no stream and no context ends, and no capture begins; the second
- * one is false while a capture is active. */
-void streams_use_begins(void);
-bool streams_recording_begins(void);
-/* The same for captures alone: the thread uses the stream that it looks at. */
-bool streams_look_begins(void);
+/* For who looks at a stream that its own thread uses: captures alone wait for it. */
+#define STREAMS_NO_CONTEXT UINT64_MAX
+
+/* Until streams_recording_ends of this place, no stream of the context ends, nor itself, and no
+ * capture begins; the second one is false while a capture is active. The first one needs no lock:
+ * who looks afterwards whether what it uses is still there is waited for. */
+uint32_t streams_use_begins(uint64_t context);
+bool streams_recording_begins(uint64_t context, uint32_t *place);
 /* A blocking stream of the context captures, or may do so: then nobody may touch its legacy stream.
  * A mere query of that ends the capture (measured), whatever the mode of both threads. */
 bool streams_blocking_captures(uint64_t context);
@@ -118,12 +121,12 @@ void streams_forget_context(uint64_t context);
 /* An event behind what is in the stream of this number, or (0) in the legacy stream of the context,
  * which is current. NULL: there is no such stream, or no event. */
 void *streams_record(uint64_t context, uint64_t number);
-void streams_recording_ends(void);
-void streams_look_ends(void);
+void streams_recording_ends(uint32_t place);
 
-/* A stream or context ends, and is in the tables as such: nobody else records in it any more. Who
- * does just now is let through, however long: the driver's own call would wait as well. */
-void streams_let_others_record(void);
+/* The context or a stream of it ends, and is in the tables as such: nobody else records in it any
+ * more. Who does just now is let through, however long: the driver's own call would wait as well.
+ */
+void streams_let_others_record(uint64_t context);
 
 /* In a child after fork nothing of this is left. */
 void streams_after_fork(void);

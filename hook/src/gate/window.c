@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/hold.h"
+#include "base/uncancelled.h"
 #include "device/contexts.h"
 #include "device/streams.h"
 #include "gate/gate_control.h"
@@ -377,26 +378,42 @@ static void *make_event(const struct driver *cuda, const struct window_ring *rin
     return event;
 }
 
-/* The driver has done the program's call: whoever has heard that from the device may destroy the
- * stream or its context now, and waits until we have recorded. False: they have begun to. */
-static bool recording_begins(const struct window_ring *ring) {
+/* Nothing has gone since the ring was looked up, or its stream and context are still there. */
+static bool may_record(const struct window_ring *ring) {
+    const bool is_created = ring->kind == WINDOW_STREAM_CREATED;
+    if (ring->streams_epoch == atomic_load(&streams_epoch) && !atomic_load(&contexts_leaving) &&
+        !streams_capture_anywhere())
+        return true;
     HOLD(LOCK_STREAMS);
     const struct context *context = living_context(ring);
     if (context == NULL || context->leaving > 0) return false;
-    streams_use_begins();
-    return true;
+    return is_created ? streams_find_capture(ring->stream) == NULL
+                      : ring->kind != WINDOW_STREAM_LEGACY || !streams_capture_anywhere();
+}
+
+/* The driver has done the program's call: whoever has heard that from the device may destroy the
+ * stream or its context now, or begin to capture. It waits until we have recorded, or we see that
+ * it has begun. Nobody waits for a lock here: who has it may wait for this thread's next call. */
+static bool record_in(struct window_ring *ring, const struct driver *cuda, void **event) {
+    UNCANCELLED();
+    locks_signals_wait();
+    const uint32_t place = streams_use_begins(ring->context_number);
+    const bool may = may_record(ring);
+    if (may && *event == NULL) *event = make_event(cuda, ring);
+    if (may)
+        ring->is_refused =
+            *event == NULL || cuda->event_record(*event, ring->stream) != CUDA_SUCCESS;
+    streams_recording_ends(place);
+    locks_signals_come();
+    return may;
 }
 
 /* Records the event that covers the launches since the last one. A full ring moves its newest. */
 static void record(struct window_ring *ring, const struct driver *cuda) {
-    if (!recording_begins(ring)) return;
     bool full = ring->under_way == WINDOW_EVENTS;
     uint32_t slot = (ring->oldest + ring->under_way - (full ? 1 : 0)) % WINDOW_EVENTS;
-    if (ring->events[slot] == NULL) ring->events[slot] = make_event(cuda, ring);
+    if (!record_in(ring, cuda, &ring->events[slot])) return;
     ring->waived = false;
-    ring->is_refused = ring->events[slot] == NULL ||
-                       cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS;
-    streams_recording_ends();
     if (ring->is_refused) return;
     ring->group_let_go[slot] = ring->let_go;
     ring->group_stalls[slot] = atomic_load_explicit(&stalls, memory_order_relaxed);

@@ -155,7 +155,8 @@ static bool record(struct work *work) {
     lock_take(LOCK_STREAMS);
     const struct context *context = contexts_find(work->context);
     void *handle = contexts_may_ask(context) ? context->handle : NULL;
-    const bool may = streams_recording_begins();
+    uint32_t place;
+    const bool may = streams_recording_begins(work->context, &place);
     lock_release(LOCK_STREAMS);
     if (!may) return false;
     if (handle != NULL && work->cuda->context_push(handle) == CUDA_SUCCESS) {
@@ -168,7 +169,7 @@ static bool record(struct work *work) {
         driver_relaxed_end(work->cuda, mode);
         work->cuda->context_pop(&popped);
     }
-    streams_recording_ends();
+    streams_recording_ends(place);
     return true;
 }
 
@@ -257,12 +258,13 @@ static CUresult record_in(const struct driver *cuda, void *stream, CUevent *even
 
 bool work_stream_is_idle(void *stream) {
     UNCANCELLED();
+    uint32_t place;
     lock_take(LOCK_STREAMS);
-    const bool may = streams_look_begins();
+    const bool may = streams_recording_begins(STREAMS_NO_CONTEXT, &place);
     lock_release(LOCK_STREAMS);
     if (!may) return false;
     const bool idle = driver_get()->stream_query(stream) == CUDA_SUCCESS;
-    streams_look_ends();
+    streams_recording_ends(place);
     return idle;
 }
 
@@ -270,11 +272,11 @@ bool work_follow(uint64_t context, void *event, void *stream) {
     UNCANCELLED();
     lock_take(LOCK_STREAMS);
     const bool may = contexts_may_ask(contexts_find(context));
-    if (may) streams_use_begins();
+    const uint32_t place = may ? streams_use_begins(context) : 0;
     lock_release(LOCK_STREAMS);
     if (!may) return false;
     const CUresult result = driver_get()->stream_wait_event(stream, event, 0);
-    streams_recording_ends();
+    streams_recording_ends(place);
     return result == CUDA_SUCCESS;
 }
 
@@ -282,10 +284,11 @@ void *work_mark(uint64_t context, void *stream, bool is_legacy) {
     UNCANCELLED();
     const struct driver *cuda = driver_get();
     CUcontext current = NULL, popped;
+    uint32_t place = 0;
     lock_take(LOCK_STREAMS);
     const struct context *known = contexts_find(context);
     void *handle = contexts_may_ask(known) ? known->handle : NULL;
-    const bool may = handle != NULL && (!is_legacy || streams_recording_begins());
+    const bool may = handle != NULL && (!is_legacy || streams_recording_begins(context, &place));
     lock_release(LOCK_STREAMS);
     if (!may) return NULL;
     CUevent made = streams_spare_event(context);
@@ -296,7 +299,7 @@ void *work_mark(uint64_t context, void *stream, bool is_legacy) {
         result = record_in(cuda, stream, &made);
         if (pushes) cuda->context_pop(&popped);
     }
-    if (is_legacy) streams_recording_ends();
+    if (is_legacy) streams_recording_ends(place);
     if (result == CUDA_SUCCESS) return made;
     if (made != NULL) streams_adopt_event(context, made, false);
     return NULL;

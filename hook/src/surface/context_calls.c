@@ -32,7 +32,7 @@ void context_calls_ended(struct context_end ended) {
 
 struct context_end context_calls_leave(struct context_end end) {
     if (end.generation == 0) return end;
-    streams_let_others_record();
+    streams_let_others_record(end.generation);
     mover_forget_context(end.handle);
     return end;
 }

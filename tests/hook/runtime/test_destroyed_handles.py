@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler
+from tests.support.sim import SimulatedMachine
 
 
 @pytest.mark.promise(
@@ -27,13 +30,41 @@ def test_streams_that_come_and_go_beside_another_tenant(
 
 
 @pytest.mark.promise("hook-15")
+@pytest.mark.parametrize(
+    "words", ["destroyed_when_told", "captured_when_told own", "captured_when_told legacy"]
+)
 def test_streams_that_go_when_the_device_says_so(
-    start: Callable[..., GpuProcess], scheduler: FakeScheduler
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, words: str
 ) -> None:
-    """Another thread destroys each one while the call that worked in it may still be under way."""
-    program = start("destroyed_when_told")
+    """Another thread destroys each one, or captures in it, while the call that worked in it may
+    still be under way."""
+    program = start(*words.split())
     client = scheduler.accept()
     client.welcome(window_ms=20)
     client.grant_request()
+    program.expect("right")
+    assert program.finish() == 0, program.errors()
+
+
+@pytest.mark.promise("hook-15")
+@pytest.mark.parametrize("way", ["cancel", "jump", "beside"])
+def test_a_stream_goes_after_a_recording_that_is_left(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine, way: str
+) -> None:
+    """The thread is cancelled there, or a signal's handler jumps out: it ends what it has begun
+    first. A stream of another context does not wait for that."""
+    faults = "hold cuEventRecord from=full until=go"
+    program = start("cancelled_recording", way, env={"GPUSHARE_SIM_FAULTS": faults})
+    client, files = scheduler.accept(), Files(sim)
+    client.welcome(window_ms=20)
+    client.grant_request()
+    files.make("full")
+    files.wait_for_held("go")
+    if way != "jump":
+        program.say("now")
+        program.expect("told")
+    else:
+        program.signal(signal.SIGINT)
+    files.make("go")
     program.expect("right")
     assert program.finish() == 0, program.errors()

@@ -1,0 +1,65 @@
+/* A thread that is cancelled (`cancel`), or whose handler of SIGINT jumps out (`jump`), while the
+ * hook records behind its launch. Then the stream goes that it has launched in. `beside`: a stream
+ * of another context goes meanwhile. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+
+#include "gpu.h"
+
+static struct gpu gpu;
+static CUstream stream;
+static sigjmp_buf before;
+
+static void jump(int number) {
+    siglongjmp(before, number);
+}
+
+static void *launch(void *nothing) {
+    check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
+    for (;;) {
+        check(gpu_spin(&gpu, stream, 1000), "launch");
+        pthread_testcancel();
+    }
+    return nothing;
+}
+
+static CUstream stream_of_another_context(void) {
+    CUcontext context;
+    CUstream made;
+    check(cuCtxCreate(&context, NULL, 0, 0), "cuCtxCreate");
+    check(cuStreamCreate(&made, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
+    return made;
+}
+
+static void run_and_cancel(CUstream elsewhere) {
+    pthread_t launcher;
+    if (pthread_create(&launcher, NULL, launch, NULL) != 0) exit(4);
+    while (getchar() != '\n')
+        continue;
+    if (elsewhere == NULL)
+        pthread_cancel(launcher);
+    else
+        check(cuStreamDestroy(elsewhere), "cuStreamDestroy");
+    puts("told");
+    fflush(stdout);
+    pthread_cancel(launcher);
+    pthread_join(launcher, NULL);
+}
+
+int main(int count, char **arguments) {
+    gpu = gpu_open(0);
+    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    if (count != 2) return 2;
+    if (strcmp(arguments[1], "jump") == 0) {
+        signal(SIGINT, jump);
+        if (sigsetjmp(before, 1) == 0) launch(NULL);
+    } else {
+        run_and_cancel(strcmp(arguments[1], "beside") == 0 ? stream_of_another_context() : NULL);
+    }
+    check(cuStreamDestroy(stream), "cuStreamDestroy");
+    puts("right");
+    return 0;
+}
