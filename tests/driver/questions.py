@@ -33,6 +33,7 @@ SUBJECTS = (
     "shared",
     "managed",
     "gone",
+    "ends",
     "stale",
 )  # the first ones matter most
 WELL_S_MAX = 30.0  # a context on a busy device takes seconds
