@@ -43,6 +43,8 @@ def soak(
     bed = Bed(folder, chance, score, ground)
     score.device = bed.machine.device
     deck = Deck(kinds, chance)
+    if bed.on.left_out:
+        print(bed.on.left_out, flush=True)
     try:
         bed.begin()
         bed.heal()

@@ -18,7 +18,7 @@ from typing import Any
 
 from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
 from jupyter_gpushare.kernel.environment import tenant_environment, without_gpushare
-from tests.soak.ground import Ground, simulated
+from tests.soak.ground import TENANTS_FEW, Ground, simulated
 from tests.soak.score import Score, Totals, meaning_of
 from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import built_tenant
@@ -174,7 +174,8 @@ class Bed:
     # ---- the tenants ----
 
     def begin(self) -> None:
-        for place in range(len(TENANTS)):
+        count = TENANTS_FEW if self.on.left_out else len(TENANTS)
+        for place in range(count):
             self.add(place)
 
     def add(self, place: int) -> Tenant:

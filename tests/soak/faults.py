@@ -196,9 +196,16 @@ def interrupted_by_its_user(bed: Bed) -> bool:
     return bed.until(lambda: tenant.totals.cancelled > before, MOVES_S_MAX)
 
 
+def holders_of(bed: Bed) -> list[str]:
+    """The tenants that have a turn, where there are turns."""
+    if not bed.shared:
+        return []
+    return [each["tenant"] for device in bed.status()["devices"] for each in device["holders"]]
+
+
 @fault
 def turn_taken_back(bed: Bed) -> bool:
-    holders = [each["tenant"] for device in bed.status()["devices"] for each in device["holders"]]
+    holders = holders_of(bed)
     if not holders:
         return False
     try:
@@ -209,8 +216,9 @@ def turn_taken_back(bed: Bed) -> bool:
 
 
 def told(bed: Bed, command: str) -> bool:
-    """A tenant does it, and goes on."""
-    tenant = bed.chance.choice(bed.tenants)
+    """A tenant does it, one that computes where there is one, and goes on."""
+    holders = holders_of(bed)
+    tenant = bed.chance.choice([t for t in bed.tenants if t.tenant_id in holders] or bed.tenants)
     before = tenant.answers[command]
     tenant.say(command)
     if bed.until(lambda: tenant.answers[command] > before or tenant not in bed.tenants):

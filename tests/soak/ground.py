@@ -13,6 +13,10 @@ from tests.support.sim import GIB, MIB, SimulatedMachine
 
 DEVICES_MAX = 2
 SIMULATED_BYTES = 448 * MIB
+TENANTS_FEW = 3
+LITTLE_BYTES = 3 * GIB
+"""On a machine with less memory than this, or with one core, there are so few tenants, on devices
+of half the size."""
 SIMULATED_RESERVE = 24 * MIB
 REAL_RESERVE = 256 * MIB
 REAL_SCALE = 3
@@ -26,21 +30,36 @@ class Ground:
     scale: int
     """How many times as much memory as TENANTS says each tenant holds."""
     settings: Mapping[str, int]
+    left_out: str = ""
+    """What there is less of, and why."""
 
     def devices_of(self, wanted: str) -> str:
         """Those of the wanted ordinals that there are, or the first one."""
         return ",".join(each for each in wanted.split(",") if each in self.ordinals) or "0"
 
 
+def why_little(cores: int, memory_bytes: int) -> str:
+    """Why a machine cannot have all tenants of a soak; empty: it can."""
+    if cores < 2:
+        return "this machine has one core"
+    if memory_bytes < LITTLE_BYTES:
+        return f"this machine has {memory_bytes / GIB:.1f} GiB of memory"
+    return ""
+
+
 def simulated(folder: Path) -> Ground:
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    why = why_little(len(os.sched_getaffinity(0)), memory_bytes)
     sim = SimulatedMachine(
         folder / "machine",
         devices=DEVICES_MAX,
-        bytes_per_device=SIMULATED_BYTES,
+        bytes_per_device=SIMULATED_BYTES // (2 if why else 1),
         context_bytes=MIB,
     )
     machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
-    return Ground(machine, ("0", "1"), 1, {"device_reserve_bytes": SIMULATED_RESERVE})
+    left_out = f"Left out: all but {TENANTS_FEW} tenants, and half of each device: {why}."
+    settings = {"device_reserve_bytes": SIMULATED_RESERVE}
+    return Ground(machine, ("0", "1"), 1, settings, left_out if why else "")
 
 
 def real(gib: float) -> Ground:

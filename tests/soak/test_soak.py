@@ -11,8 +11,10 @@ import pytest
 from tests.soak.__main__ import FIRST_SEED, soak
 from tests.soak.bed import Bed
 from tests.soak.faults import FAULTS
+from tests.soak.ground import why_little
 from tests.soak.score import Line, Score, Totals, meaning_of
 from tests.support.paths import ROOT
+from tests.support.sim import GIB
 
 MINUTE_S = 60.0
 TAKEN_BACK = sorted((Path(__file__).parent / "taken_back").glob("*.patch"))
@@ -64,6 +66,12 @@ def test_what_is_found_without_us_is_no_finding() -> None:
     assert score.as_json()["found_bare"] == 2
     score.find("kernels_lost", "tenant-8 ended with -11")
     assert not score.is_good
+
+
+def test_a_little_machine_has_fewer_tenants() -> None:
+    assert why_little(2, 4 * GIB) == ""
+    assert why_little(1, 4 * GIB) == "this machine has one core"
+    assert why_little(2, 2 * GIB) == "this machine has 2.0 GiB of memory"
 
 
 @pytest.mark.full
