@@ -370,13 +370,16 @@ def test_a_look_that_takes_long_is_not_the_last_one(
     memory.client.expect_memory(lambda report: report.bytes_parked == SEGMENT)
 
 
+def movers(pid: int) -> list[Path]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [task for task in tasks if (task / "comm").read_text() == "gpushare-mem\n"]
+
+
 def times_slept(pid: int) -> int:
-    """The mover, by the system's count."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        if (task / "comm").read_text() == "gpushare-mem\n":
-            status = (task / "status").read_text()
-            return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
-    raise AssertionError("no mover")
+    """The mover, which may be about to begin, by the system's count."""
+    wait_until(lambda: bool(movers(pid)))
+    status = (movers(pid)[0] / "status").read_text()
+    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
 
 
 def test_a_turn_does_not_wait_until_host_memory_has_gone_back(
