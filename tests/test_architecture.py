@@ -241,7 +241,7 @@ AT_MOST = {
     "largest_circle": 4,
     "files_in_a_folder_max": 30,
     "registrations": 13,
-    "hook_code_lines": 17_314,  # decisions 0017 to 0024, 0033, 0035 and 0036
+    "hook_code_lines": 17_327,  # decisions 0017 to 0024, 0033, 0035 and 0036
 }
 COMMENT_SHARE_AT_LEAST = 0.0993
 

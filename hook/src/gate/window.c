@@ -162,17 +162,36 @@ static const struct context *living_context(const struct window_ring *ring) {
     return is_gone ? NULL : contexts_find(ring->context_number);
 }
 
-/* The same outside the gate, where the ring's context may end: it may be another stream's than the
- * call's. Events end with their context, and the driver crashes on one that has ended. Where the
- * event was refused, the call's stream is asked, but not while anything captures. */
-static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring) {
+/* Nothing has gone since the ring was looked up, nothing is about to, and nothing captures. */
+static bool is_as_it_was(const struct window_ring *ring) {
+    return ring->streams_epoch == atomic_load(&streams_epoch) &&
+           atomic_load(&contexts_leaving) == 0 && !streams_capture_anywhere();
+}
+
+static CUresult ask_oldest(const struct driver *cuda, const struct window_ring *ring) {
+    return ring->is_refused ? cuda->stream_query(ring->stream)
+                            : query_event(cuda, ring->events[ring->oldest]);
+}
+
+static CUresult look_and_ask(const struct driver *cuda, const struct window_ring *ring) {
     HOLD(LOCK_STREAMS);
     const struct context *context = living_context(ring);
     const bool may_not = ring->is_refused && atomic_load(&streams_captures) > 0;
     if (context == NULL || may_not) return CUDA_ERROR_INVALID_CONTEXT;
-    if (context->leaving > 0) return CUDA_ERROR_NOT_READY;
-    return ring->is_refused ? cuda->stream_query(ring->stream)
-                            : query_event(cuda, ring->events[ring->oldest]);
+    return context->leaving > 0 ? CUDA_ERROR_NOT_READY : ask_oldest(cuda, ring);
+}
+
+/* The same outside the gate, where the ring's context may end: it may be another stream's than the
+ * call's. Events end with their context, and the driver crashes on one that has ended. Where the
+ * event was refused, the call's stream is asked, but not while anything captures. */
+static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring) {
+    UNCANCELLED();
+    locks_signals_wait();
+    const uint32_t place = streams_use_begins(ring->context_number);
+    const CUresult result = is_as_it_was(ring) ? ask_oldest(cuda, ring) : look_and_ask(cuda, ring);
+    streams_recording_ends(place);
+    locks_signals_come();
+    return result;
 }
 
 /* Waits, outside the gate, until the oldest event is done, patience is over, or the gate is shut,
@@ -378,12 +397,10 @@ static void *make_event(const struct driver *cuda, const struct window_ring *rin
     return event;
 }
 
-/* Nothing has gone since the ring was looked up, or its stream and context are still there. */
+/* The ring's stream and context are still there, and the event would disturb no capture. */
 static bool may_record(const struct window_ring *ring) {
     const bool is_created = ring->kind == WINDOW_STREAM_CREATED;
-    if (ring->streams_epoch == atomic_load(&streams_epoch) && !atomic_load(&contexts_leaving) &&
-        !streams_capture_anywhere())
-        return true;
+    if (is_as_it_was(ring)) return true;
     HOLD(LOCK_STREAMS);
     const struct context *context = living_context(ring);
     if (context == NULL || context->leaving > 0) return false;
