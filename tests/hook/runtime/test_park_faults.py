@@ -16,6 +16,7 @@ from jupyter_gpushare.protocol.messages import (
     DropReason,
     Fallback,
     MemoryMode,
+    MemoryNeeded,
     RoomRequested,
     TurnDropped,
     TurnRequested,
@@ -488,7 +489,7 @@ def test_memory_of_a_context_with_a_sticky_error_is_fixed(opens: Opened) -> None
 @pytest.mark.promise("park-32")
 def test_a_recall_passes_by_a_call_that_waits_for_budget(opens_whole: Opened) -> None:
     """It is outside the gate and has nothing yet, so the turn goes back; its need is told again
-    with what is there then."""
+    with what is there then, which may be before all has left."""
     memory = hold(opens_whole())
     memory.limit(HELD)
     memory.say(f"new 2 {CONTEXT}")
@@ -499,7 +500,9 @@ def test_a_recall_passes_by_a_call_that_waits_for_budget(opens_whole: Opened) ->
     memory.park_to(0)
     memory.budget(HELD)
     memory.client.grant()
-    memory.need(CONTEXT)
+    needs = (one for one in memory.client.received if isinstance(one, MemoryNeeded))
+    if sum(need.bytes == CONTEXT for need in needs) < 2:
+        memory.need(CONTEXT)
     memory.budget(HELD + CONTEXT)
     assert memory.result("new") == 0
     assert_whole(memory)
