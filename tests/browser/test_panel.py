@@ -97,14 +97,20 @@ def _wait_until_pushed(panel: Panel, stub: StubControl, heard: dict[WebSocket, b
         streams = [has for stream, has in heard.items() if not stream.is_closed()]
         return any(streams) and all(streams)
 
+    wait_until(is_heard, "the event stream")
+    stub.set(busy_state())
+    expect(panel.notices).to_have_count(0)
+    _wait_until_quiet(panel, stub)
+
+
+def _wait_until_quiet(panel: Panel, stub: StubControl) -> None:
+    """A change may be shown by the answer to an earlier question: its own is then still to come."""
+
     def is_quiet() -> bool:
         asked = stub.asked
         panel.page.wait_for_timeout(POLL_MS_MAX)
         return stub.asked == asked
 
-    wait_until(is_heard, "the event stream")
-    stub.set(busy_state())
-    expect(panel.notices).to_have_count(0)
     wait_until(is_quiet, "the browser to ask no more")
 
 
@@ -181,6 +187,7 @@ def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
 )
 def test_a_change_is_pushed(panel: Panel, stub: StubControl) -> None:
     """What the server tells of comes into the page, for one question each."""
+    _wait_until_quiet(panel, stub)
     asked = stub.asked
     for round_ in range(ANSWERS_PUSHED):
         name = f"round-{round_}.ipynb"

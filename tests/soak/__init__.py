@@ -11,5 +11,5 @@
 | thread_cancelled | a thread is not cancelled in the middle of the hook's work | overlaps |
 | launch_held_for_good | a launch is held for a bounded time | overlaps |
 | caller_gone_answered | a caller of http.sock that has gone is not answered | tracebacks |
-| turn_ends_with_its_connection | who has closed its connection keeps its turn for a moment | overlaps |
+| turn_ends_with_its_connection | a turn outlives its connection for a moment | overlaps |
 """
