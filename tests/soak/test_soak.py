@@ -98,6 +98,5 @@ def test_without_turns_the_judge_sees_that_two_compute_at_once(tmp_path: Path) -
 )
 def test_a_minute_of_it(tmp_path: Path) -> None:
     score = soak(tmp_path, Score(FIRST_SEED), MINUTE_S, [*FAULTS])
-    print(score.as_text())
-    assert score.is_good
+    assert score.is_good, score.as_text()
     assert score.seen.total() > 0
