@@ -274,14 +274,22 @@ class Bed:
         tenant.process.wait()
 
     def _what_is_known(self) -> str:
-        """Who has the devices and who waits for what, as the scheduler has it."""
+        """Who has the devices and who waits for what, as the scheduler has it, and where the
+        holders stand."""
         if not self.shared:
             return ""
         try:
             status = self.status()
         except (RequestRefused, SchedulerUnavailable) as nothing:
             return str(nothing)
-        return "\n".join(str(each) for kind in ("devices", "tenants") for each in status[kind])
+        holders = {each["name"] for device in status["devices"] for each in device["holders"]}
+        stand = [
+            f"{each.name} has a turn:\n{stacks_of(each.process.pid)}"
+            for each in self.tenants
+            if each.name in holders
+        ]
+        known = (str(each) for kind in ("devices", "tenants") for each in status[kind])
+        return "\n".join([*stand, *known])
 
     def _has_gone_on_or_away(self, tenant: Tenant, before: Totals) -> bool:
         return tenant not in self.tenants or tenant.totals.more_than(before)

@@ -19,6 +19,9 @@ LITTLE_BYTES = 3 * GIB
 of half the size."""
 SIMULATED_RESERVE = 24 * MIB
 REAL_RESERVE = 256 * MIB
+REAL_LATER_CALL_MS_MAX = 2000
+"""A real driver lets a launch stand behind another thread's call that waits for the context's work.
+Work that waits for such a launch would wait for ever, also without us."""
 REAL_SCALE = 3
 """A tenant's eight blocks for each thread are no larger."""
 
@@ -70,4 +73,5 @@ def real(gib: float) -> Ground:
         raise SystemExit("No NVIDIA driver answers here. Run the soak without --real.")
     settings = {"device_reserve_bytes": REAL_RESERVE, "device_bytes_max": int(gib * GIB)}
     ordinals = tuple(map(str, range(min(DEVICES_MAX, REAL_DEVICES))))
-    return Ground(Machine(name, dict(os.environ), None), ordinals, REAL_SCALE, settings)
+    env = {**os.environ, "SOAK_LATER_CALL_MS_MAX": str(REAL_LATER_CALL_MS_MAX)}
+    return Ground(Machine(name, env, None), ordinals, REAL_SCALE, settings)

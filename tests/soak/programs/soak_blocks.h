@@ -79,7 +79,8 @@ struct worker {
     pid_t child;
     _Atomic uint64_t raised; /* by its host functions */
     _Atomic bool has_verified, is_paused;
-    _Atomic uint64_t verified; /* the latest request to verify all that it has done */
+    _Atomic uint64_t verified;         /* the latest request to verify all that it has done */
+    _Atomic uint64_t later_call_by_ms; /* the end of its wait for a later call; 0: no limit */
 };
 
 static _Atomic int shared_blocks;        /* whose descriptors may be open */

@@ -100,14 +100,16 @@ static bool judge(const char *call, CUresult result, bool may_lack_memory) {
 #define DONE(call, ...) judge(#call, call(__VA_ARGS__), false)
 #define GRANTED(call, ...) judge(#call, call(__VA_ARGS__), true)
 
-/* For calls that end something: who is cancelled in one would not know whether it has. */
-#define ENDED(call, ...)                                               \
-    ({                                                                 \
-        int state_was;                                                 \
-        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_was);    \
-        const bool has_ended = judge(#call, call(__VA_ARGS__), false); \
-        pthread_setcancelstate(state_was, NULL);                       \
-        has_ended;                                                     \
+/* For calls that make or end something that outlives the thread: who is cancelled in one would not
+ * know whether it has, and may leave the driver's own locks behind. */
+#define UNCANCELLED(call)                                           \
+    ({                                                              \
+        int state_was;                                              \
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_was); \
+        const bool has_done = (call);                               \
+        pthread_setcancelstate(state_was, NULL);                    \
+        has_done;                                                   \
     })
+#define ENDED(call, ...) UNCANCELLED(DONE(call, __VA_ARGS__))
 
 #endif

@@ -215,7 +215,7 @@ static bool destroy_extra(struct worker *worker) {
 static bool use_context(struct worker *worker) {
     const CUdevice device = devices[worker->device].handle;
     if (!take_context_beside(worker)) return true;
-    if (!GRANTED(cuCtxCreate, &worker->extra, NULL, 0, device)) return false;
+    if (!UNCANCELLED(GRANTED(cuCtxCreate, &worker->extra, NULL, 0, device))) return false;
     bool is_done = work_in_extra(worker);
     is_done = destroy_extra(worker) && is_done;
     give_context_beside(worker);
@@ -336,16 +336,23 @@ static bool use_host_functions(struct worker *worker) {
     return true;
 }
 
-/* The work waits for what the host does after several later launches. */
+/* How long `wait_for_later_call` may last, from $SOAK_LATER_CALL_MS_MAX; 0: as long as it takes. */
+static uint64_t later_call_ms_max;
+
+/* The work waits for what the host does after several later launches. On a real device these may
+ * stand behind a call of another thread that waits for the work: with a limit that ends too. */
 static bool wait_for_later_call(struct worker *worker) {
     struct lane *lane = working_lane(worker, worker->device);
     CUdeviceptr flag_address = (CUdeviceptr)(uintptr_t)&worker->pinned->flag;
     void *arguments[] = {&flag_address};
     worker->pinned->flag = 0;
+    if (later_call_ms_max > 0)
+        atomic_store(&worker->later_call_by_ms, now_ms() + later_call_ms_max);
     bool is_done = launch(lane, devices[lane->device].poll_flag, arguments);
     for (uint64_t i = 1 + below(worker, 12); i > 0 && is_done; i--)
         is_done = launch_spin(lane, 1000);
     worker->pinned->flag = 1;
+    atomic_store(&worker->later_call_by_ms, 0);
     return finish(lane) && is_done;
 }
 

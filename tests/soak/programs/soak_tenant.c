@@ -7,7 +7,8 @@
  * `wrong KIND SIZE OFFSET EXPECTED FOUND` for a byte that is not what was written, `failed CALL
  * RESULT` once for each kind of call that answers what it must not, and `bye` where it ends in an
  * orderly way, after the end of its input. Its input are the commands in COMMANDS, one a line, each
- * answered by `ok COMMAND`. $SOAK_MAY_ANSWER lists further results that are no failure. */
+ * answered by `ok COMMAND`. $SOAK_MAY_ANSWER lists further results that are no failure.
+ * $SOAK_LATER_CALL_MS_MAX limits how long work waits for a later call. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -168,6 +169,24 @@ static void start_thread(struct worker *worker) {
     pthread_setname_np(worker->thread, name);
 }
 
+/* A thread of its own, for the others may all stand in the driver. */
+static void *end_long_waits(void *nothing) {
+    for (;; sleep_ms(LOOK_EVERY_MS)) {
+        for (int i = 0; i < worker_count; i++) {
+            const uint64_t by_ms = atomic_load(&workers[i].later_call_by_ms);
+            if (by_ms > 0 && now_ms() > by_ms) workers[i].pinned->flag = 1;
+        }
+    }
+    return nothing;
+}
+
+static void limit_later_calls(void) {
+    const char *text = getenv("SOAK_LATER_CALL_MS_MAX");
+    pthread_t thread;
+    later_call_ms_max = text == NULL ? 0 : strtoull(text, NULL, 10);
+    if (later_call_ms_max > 0 && pthread_create(&thread, NULL, end_long_waits, NULL) != 0) exit(6);
+}
+
 static void start_workers(uint64_t seed) {
     for (int i = 0; i < worker_count; i++) {
         struct worker *worker = &workers[i];
@@ -183,6 +202,7 @@ static void start_workers(uint64_t seed) {
 
 /* What the cancelled thread was at is not known to be done: all is written anew. */
 static void take_over(struct worker *worker) {
+    atomic_store(&worker->later_call_by_ms, 0);
     worker->pinned->flag = 1;
     if (worker->child > 0) {
         kill(worker->child, SIGKILL);
@@ -365,7 +385,7 @@ static void end_in_order(void) {
         pthread_join(workers[i].thread, NULL);
         if (workers[i].child > 0) status_of(&workers[i].child);
     }
-    close_devices();
+    close_devices(); /* nobody waits for a later call any more */
     say("bye");
 }
 
@@ -551,6 +571,7 @@ int main(int count, char **arguments) {
     atomic_store(&has_descriptors, true);
     pending.ready = true;
     open_devices();
+    limit_later_calls();
     start_workers(numbers[0]);
     serve();
     return 0;
