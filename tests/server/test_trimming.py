@@ -31,6 +31,8 @@ def trim_now():
 gpushare_bootstrap.trim_now = trim_now
 """
 """A cell with which the kernel answers so: it has no GPU here."""
+IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+"""A restart begins with an interrupt, after which the kernel could still do what it is asked."""
 
 
 async def connected(server: Any, kernel_id: str) -> Any:
@@ -146,7 +148,7 @@ async def test_a_kernel_that_ends_meanwhile(
     kernel_id = await start()
     manager = jp_serverapp.kernel_manager.get_kernel(kernel_id)
     client = await connected(jp_serverapp, kernel_id)
-    client.execute(gpu_cells.wait_for(tmp_path / "never"))
+    client.execute(IGNORE_INTERRUPTS + gpu_cells.wait_for(tmp_path / "never"))
     assert await act(jp_fetch, kernel_id, "trim") == (204, "")
     await browser.until(lambda s: s["kernels"] and trim_of(s))
     client.stop_channels()
