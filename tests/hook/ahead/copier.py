@@ -15,7 +15,6 @@ from tests.support.waits import wait_until
 TENSORS = 3
 HELD = TENSORS * SEGMENT
 TWO = 2 * SEGMENT
-TURNS_MAX = 50
 FIRST_PIECE_OF_SECOND = 3
 """Each tensor is two copies."""
 
@@ -23,6 +22,12 @@ FIRST_PIECE_OF_SECOND = 3
 def stop_at(piece: int) -> str:
     """The mover stands still in this copy to the host, until the test goes on."""
     return f"hold cuMemcpyDtoHAsync thread=gpushare-mem nth={piece} from=begin until=go"
+
+
+def take_turns_until(has_host_memory: Callable[[], bool], take_one: Callable[[], None]) -> None:
+    """Pages that are there may not be registered yet, or the system had none left, and is asked
+    again a second later: further turns end that."""
+    wait_until(lambda: has_host_memory() or take_one(), "host memory for copies")
 
 
 class Copier:
@@ -35,17 +40,17 @@ class Copier:
         self._files, self._sim, self._group = files, sim, group
 
     def readies(self, size: int) -> Copier:
-        """In the turn, which it gives back then. Pages that are there may not be registered yet;
-        a further turn ends that."""
+        """In the turn, which it gives back then."""
         self.memory.limit(UNLIMITED, hint_bytes=size)
         wait_until(lambda: self._group.taken()[0] >= size)
         self.memory.take_turn()
-        for _ in range(TURNS_MAX):
-            if self.last_report().bytes_to_copy >= size:
-                return self
+
+        def takes_another() -> None:
             self.takes_a_turn(hint_bytes=size)
             self.memory.take_turn()
-        raise AssertionError("there is no host memory for copies")
+
+        take_turns_until(lambda: self.last_report().bytes_to_copy >= size, takes_another)
+        return self
 
     def last_report(self) -> MemoryReported:
         return [each for each in self.client.received if isinstance(each, MemoryReported)][-1]

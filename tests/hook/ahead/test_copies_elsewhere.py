@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.protocol.messages import Ahead, MemoryReported, TurnRequested
-from tests.hook.ahead.copier import TURNS_MAX, stop_at
+from tests.hook.ahead.copier import stop_at, take_turns_until
 from tests.hook.runtime.mapping_program import MappingProgram, start_mapping_program
 from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import GpuProcess
@@ -53,16 +53,16 @@ def gets_ready(program: MappingProgram, group: Group, size: int) -> None:
     program.memory.limit(UNLIMITED, hint_bytes=size)
     wait_until(lambda: group.taken()[0] >= size)
     program.memory.take_turn()
-    for _ in range(TURNS_MAX):
-        if last_report(program).bytes_to_copy >= size:
-            return
+
+    def takes_another() -> None:
         program.say("call('cuCtxSynchronize'), write(at, b'kept')")
         program.client.expect(TurnRequested)
         program.memory.budget(UNLIMITED, hint_bytes=size)
         program.client.grant()
         assert program.result() == "(0, 0)"
         program.memory.take_turn()
-    raise AssertionError("there is no host memory for copies")
+
+    take_turns_until(lambda: last_report(program).bytes_to_copy >= size, takes_another)
 
 
 def copied_out(machine: SimulatedMachine, process: GpuProcess, device: int = 0) -> int:
@@ -205,14 +205,16 @@ class Both(TwoDevices):
         self.budgets(UNLIMITED, UNLIMITED)
         wait_until(lambda: group.taken()[0] >= 2 * size)
         self.drop()
-        for _ in range(TURNS_MAX):
-            if all(report.bytes_to_copy >= size for report in self.last_reports()):
-                return
-            self.say(f"print('again', fill(b[0], 8, {PIECE}))")
-            self.grant(UNLIMITED, UNLIMITED)
-            assert self.hears("again") == "0"
-            self.drop()
-        raise AssertionError("there is no host memory for copies")
+        take_turns_until(
+            lambda: all(report.bytes_to_copy >= size for report in self.last_reports()),
+            self._takes_another,
+        )
+
+    def _takes_another(self) -> None:
+        self.say(f"print('again', fill(b[0], 8, {PIECE}))")
+        self.grant(UNLIMITED, UNLIMITED)
+        assert self.hears("again") == "0"
+        self.drop()
 
     def budgets(self, *budgets: int) -> None:
         for device, budget in zip(self.devices, budgets, strict=True):
