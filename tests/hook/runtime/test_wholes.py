@@ -208,6 +208,7 @@ def test_work_that_waits_for_a_later_call(opens: Opens) -> None:
     assert program.result() == f"-{NOT_SUPPORTED}"
     assert program.process.errors().count("does not end") == 1
     program.run("flag.value = 1", thread=2)
+    assert program.run("call('cuStreamSynchronize', c_void_p(stream))", thread=2) == "0"
     assert is_whole(program)
     assert int(program.run("export(handle)")) > 0, program.process.errors()
 
