@@ -131,9 +131,11 @@ def test_a_host_that_runs_out_and_has_memory_again(middle: Middle, group: Group)
     group.leave(HELD)
     middle.goes_on()
     memory.client.expect_memory(lambda report: report.bytes_parked == 0)
-    assert memory.limit(HELD).bytes_host_room <= HELD
+    room_bytes = memory.limit(HELD).bytes_host_room
+    assert room_bytes <= HELD
     group.leave(4 * HELD)
-    memory.client.expect_memory(lambda report: report.bytes_host_room > HELD)
+    if room_bytes < HELD:  # else it can park all that it has, and looks no further
+        memory.client.expect_memory(lambda report: report.bytes_host_room > HELD)
     middle.leaves_without_a_copy()
     memory.budget(UNLIMITED)
     memory.client.grant()
