@@ -38,7 +38,8 @@ class Ground:
 
     def devices_of(self, wanted: str) -> str:
         """Those of the wanted ordinals that there are, or the first one."""
-        return ",".join(each for each in wanted.split(",") if each in self.ordinals) or "0"
+        there = [each for each in wanted.split(",") if each in self.ordinals]
+        return ",".join(there or self.ordinals[:1])
 
 
 def why_little(cores: int, memory_bytes: int) -> str:
@@ -67,11 +68,12 @@ def simulated(folder: Path) -> Ground:
 
 def real(gib: float) -> Ground:
     """Devices of which the scheduler uses so much: a context of each process, of half a GiB, and
-    what is left, in which the tenants' memory does not fit."""
+    what is left, in which the tenants' memory does not fit. CUDA_VISIBLE_DEVICES says which."""
     name = real_device_name()
     if name is None:
         raise SystemExit("No NVIDIA driver answers here. Run the soak without --real.")
     settings = {"device_reserve_bytes": REAL_RESERVE, "device_bytes_max": int(gib * GIB)}
-    ordinals = tuple(map(str, range(min(DEVICES_MAX, REAL_DEVICES))))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    ordinals = tuple(visible.split(",") if visible else map(str, range(REAL_DEVICES)))[:DEVICES_MAX]
     env = {**os.environ, "SOAK_LATER_CALL_MS_MAX": str(REAL_LATER_CALL_MS_MAX)}
     return Ground(Machine(name, env, None), ordinals, REAL_SCALE, settings)

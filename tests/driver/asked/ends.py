@@ -132,6 +132,9 @@ def end(library_path: str, when: str) -> None:
     library = ctypes.CDLL(library_path)
     if when == "before":
         library.at_exit_begins()
+    ctypes.CDLL("libcuda.so.1")
+    if when == "between":
+        library.at_exit_begins()
     gpu = Gpu()
     assert gpu is not None
     if when == "after":
@@ -147,11 +150,16 @@ def heard(when: str) -> str:
     return ended + " ".join(done.stdout.split())
 
 
-@question("At exit, in a handler older than the first call of the driver: each kind of handle")
+@question("At exit, in a handler older than the driver's library: each kind of handle")
 def in_an_older_handler_of_exit() -> str:
     return heard("before")
 
 
-@question("At exit, in a handler younger than that: each kind of handle")
+@question("At exit, in a handler younger than the library and older than its first call")
+def in_a_handler_of_exit_between() -> str:
+    return heard("between")
+
+
+@question("At exit, in a handler younger than the first call: each kind of handle")
 def in_a_younger_handler_of_exit() -> str:
     return heard("after")
