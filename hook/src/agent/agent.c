@@ -67,10 +67,12 @@ static void look_at_calls(struct agent *agent) {
  * later call of the program would never end: the gate opens for it now and then, and in the end
  * whoever waits for the memory is refused. */
 static void look_at_wholes(struct agent *agent) {
-    if (agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX)
+    if (agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX) {
+        agent->remake_stalls = 0; /* first: who is refused may ask again at once */
         wholes_refuse();
+    }
     if (!physical_whole_wanted()) {
-        agent->remake_stalls = 0; /* who asks next has them all again */
+        agent->remake_stalls = 0;
         agent->remake_at_ms = 0;
         return;
     }

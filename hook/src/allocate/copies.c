@@ -45,9 +45,7 @@ static struct end end_of(CUmemorytype type, uint64_t address, CUcontext current)
 }
 
 static bool is_captured(struct copies_way way) {
-    const bool per_thread = way.stream == NULL && way.variant == GATE_STREAM_PER_THREAD;
-    return way.in_stream &&
-           streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : way.stream);
+    return way.in_stream && streams_is_capturing(gate_stream(way.stream, way.variant));
 }
 
 /* False: the refusal has another reason. */

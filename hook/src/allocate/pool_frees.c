@@ -31,8 +31,7 @@ static uint64_t thread_number(void) {
 }
 
 static void *handle_of(struct pooling_stream stream) {
-    const bool per_thread = stream.handle == NULL && stream.variant == GATE_STREAM_PER_THREAD;
-    return per_thread ? DRIVER_STREAM_PER_THREAD : stream.handle;
+    return gate_stream(stream.handle, stream.variant);
 }
 
 /* `number_of`: streams_number in the program's call on the stream, and afterwards, when another

@@ -17,8 +17,8 @@ static struct streams streams;
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_leaving;
+_Atomic bool streams_saw_own;
 
-#define SPARES_MAX 256
 #define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
 #define CAPTURE_WAITS_NS 1000000000u
@@ -51,15 +51,21 @@ struct capture_entry *streams_find_capture(const void *stream) {
     return NULL;
 }
 
-/* A capture ends by its own call, or with its stream or context. Called with LOCK_STREAMS held. */
-static void forget_capture(const void *stream) {
-    struct capture_entry *entry = streams_find_capture(stream);
-    if (entry) *entry = streams.captures[--streams.captures_used];
+/* A capture ends by its own call, or with its stream or context. A default stream is the calling
+ * thread's in this context. Called with LOCK_STREAMS held. */
+static void forget_capture(const void *stream, uint64_t current) {
+    for (uint32_t i = streams.captures_used; i-- > 0;) {
+        const struct capture_entry *entry = &streams.captures[i];
+        const bool is_own = entry->context == current && entry->thread == pthread_self();
+        if (entry->stream != stream || (!streams_is_created(stream) && !is_own)) continue;
+        streams.captures[i] = streams.captures[--streams.captures_used];
+        break;
+    }
     atomic_store(&streams_captures, streams.captures_used);
 }
 
 static void forget_stream(struct stream_entry *entry) {
-    forget_capture(entry->stream);
+    forget_capture(entry->stream, 0);
     *entry = streams.streams[--streams.streams_used];
     atomic_fetch_add(&streams_epoch, 1);
 }
@@ -144,21 +150,17 @@ static void *take_spare(uint64_t context) {
     return NULL;
 }
 
-/* In this place; NULL: there is none for it. */
-static void keep(struct orphan_entry *place, uint64_t context, void *event) {
-    if (place != NULL)
-        *place = (struct orphan_entry){context, event, ++streams.last_number};
-    else if (driver_get() && contexts_may_ask(contexts_find(context)))
-        driver_get()->event_destroy(event);
-}
-
-static void keep_spare(uint64_t context, void *event) {
-    const bool fits = streams.spares_used < SPARES_MAX && HAS_ROOM(spares);
-    keep(fits ? &streams.spares[streams.spares_used++] : NULL, context, event);
+/* Without host memory for its place an event is lost to us until its context ends: to destroy it
+ * could wait for a queue that is full, with the lock held. */
+void streams_keep_spare(uint64_t context, void *event) {
+    if (contexts_find(context) == NULL || !HAS_ROOM(spares)) return;
+    streams.spares[streams.spares_used++] = (struct orphan_entry){context, event, 0};
 }
 
 static void keep_orphan(uint64_t context, void *event) {
-    keep(HAS_ROOM(orphans) ? &streams.orphans[streams.orphans_used++] : NULL, context, event);
+    if (HAS_ROOM(orphans))
+        streams.orphans[streams.orphans_used++] =
+            (struct orphan_entry){context, event, ++streams.last_number};
 }
 
 void *streams_record_in(void *stream, void *spare) {
@@ -177,10 +179,6 @@ struct stream_entry *streams_find_number(uint64_t number) {
     return NULL;
 }
 
-void streams_keep_spare(uint64_t context, void *event) {
-    if (contexts_find(context) != NULL) keep_spare(context, event);
-}
-
 uint32_t streams_use_begins(uint64_t context) {
     const uint64_t ticket = atomic_fetch_add(&last_ticket, 1) + 1;
     uint64_t nobody = 0;
@@ -195,9 +193,10 @@ uint32_t streams_use_begins(uint64_t context) {
 }
 
 bool streams_recording_begins(uint64_t context, uint32_t *place) {
-    if (streams.captures_used > 0) return false;
     *place = streams_use_begins(context);
-    return true;
+    if (!streams_capture_anywhere()) return true;
+    streams_recording_ends(*place);
+    return false;
 }
 
 void streams_recording_ends(uint32_t place) {
@@ -249,7 +248,7 @@ static void *mark_stream(const struct driver *cuda, void *stream, uint64_t gener
     if (has_work)
         event = streams_record_in(stream, event);
     else if (event != NULL)
-        cuda->event_destroy(event);
+        streams_adopt_event(generation, event, false);
     const bool marked = has_work && event != NULL;
     *is_known = marked || queried == CUDA_SUCCESS;
     driver_relaxed_end(cuda, mode);
@@ -269,7 +268,7 @@ static void retire_orphans(const struct driver *cuda) {
             continue;
         memmove(&streams.orphans[i], &streams.orphans[i + 1],
                 (--streams.orphans_used - i) * sizeof(*streams.orphans));
-        keep_spare(orphan.context, orphan.event);
+        streams_keep_spare(orphan.context, orphan.event);
     }
 }
 
@@ -298,7 +297,7 @@ void streams_closing(void *stream) {
     lock_take(LOCK_STREAMS);
     struct stream_entry *entry = find_stream(stream);
     const struct stream_entry copy = entry ? *entry : (struct stream_entry){0};
-    forget_capture(stream);
+    forget_capture(stream, 0);
     if (entry) {
         atomic_fetch_add(&streams_leaving, 1);
         forget_stream(entry);
@@ -328,7 +327,7 @@ static void mark_before_capture(const struct driver *cuda, void *stream) {
     HOLD(LOCK_STREAMS);
     struct stream_entry *same = find_stream(stream);
     if (same == NULL || same->number != number) return;
-    if (same->mark) keep_spare(context, same->mark);
+    if (same->mark) streams_keep_spare(context, same->mark);
     same->mark = event;
     same->is_marked = is_known;
 }
@@ -344,6 +343,7 @@ void streams_capture_beginning(void *stream) {
         streams.captures[streams.captures_used++] = (struct capture_entry){
             .stream = stream,
             .context = entry ? entry->context : current,
+            .thread = pthread_self(),
             .blocking = entry == NULL || entry->blocking,
         };
     atomic_store(&streams_captures, streams.captures_used);
@@ -355,7 +355,7 @@ void streams_capture_beginning(void *stream) {
 /* Nothing captures in the stream now: its mark is of no more use. */
 static void drop_mark(struct stream_entry *entry) {
     if (entry == NULL) return;
-    if (entry->mark) keep_spare(entry->context, entry->mark);
+    if (entry->mark) streams_keep_spare(entry->context, entry->mark);
     entry->mark = NULL;
     entry->is_marked = false;
 }
@@ -363,8 +363,9 @@ static void drop_mark(struct stream_entry *entry) {
 /* Another capture of the stream may be under way; that one goes on. */
 void streams_capture_refused(void *stream) {
     const bool goes_on = streams_is_capturing(stream);
+    const uint64_t current = streams_is_created(stream) ? 0 : contexts_current_generation();
     HOLD(LOCK_STREAMS);
-    forget_capture(stream);
+    forget_capture(stream, current);
     if (!goes_on) drop_mark(find_stream(stream));
 }
 
@@ -375,6 +376,8 @@ void streams_capture_ended(void *stream) {
 
 bool streams_blocking_captures(uint64_t context) {
     if (!streams_capture_anywhere()) return false;
+    /* A thread's own default stream may have joined one, and nobody else could ask it. */
+    if (atomic_load(&streams_saw_own)) return true;
     for (uint32_t i = 0; i < streams.captures_used; i++)
         if (streams.captures[i].blocking &&
             (streams.captures[i].context == context || streams.captures[i].context == 0))
@@ -395,7 +398,7 @@ bool streams_is_capturing(void *stream) {
 void streams_adopt_event(uint64_t context, void *event, bool pending) {
     HOLD(LOCK_STREAMS);
     if (contexts_find(context) == NULL) return; /* the event died with it */
-    (pending ? keep_orphan : keep_spare)(context, event);
+    (pending ? keep_orphan : streams_keep_spare)(context, event);
 }
 
 bool streams_event_is_done(uint64_t context, void *event) {

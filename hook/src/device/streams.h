@@ -4,6 +4,7 @@
  * context is not destroyed under them, and never across a wait. */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,10 +19,12 @@ struct stream_entry {
     bool draining;   /* drain.c: not seen done since the gate was shut */
 };
 
-/* A capture that began and did not end. */
+/* A capture that began and did not end. The threads' own default streams have one name, and are
+ * told apart by thread and context. */
 struct capture_entry {
     void *stream;
     uint64_t context;
+    pthread_t thread;
     bool blocking;
 };
 
@@ -50,6 +53,13 @@ extern _Atomic uint32_t streams_epoch;
 extern _Atomic uint32_t streams_captures;
 static inline bool streams_capture_anywhere(void) {
     return atomic_load(&streams_captures) > 0;
+}
+
+/* A call has named its thread's own default stream: in which only that thread can record, and which
+ * may join any capture by an event. */
+extern _Atomic bool streams_saw_own __attribute__((visibility("hidden")));
+static inline void streams_named(const void *stream) {
+    if ((uintptr_t)stream == 2) atomic_store(&streams_saw_own, true);
 }
 
 /* True for a handle of its own. The default streams have none: NULL, or one of two fixed values. */
@@ -98,19 +108,11 @@ void *streams_record_in(void *stream, void *spare);
 
 struct streams *streams_tables(void);
 struct stream_entry *streams_find_number(uint64_t number);
-/* The capture that was begun in this stream. It is there from before the driver knows of it until
- * after the driver has ended it. */
+/* The capture that was begun in this created stream. It is there from before the driver knows of it
+ * until after the driver has ended it. */
 struct capture_entry *streams_find_capture(const void *stream);
 /* An event that is not needed any more. */
 void streams_keep_spare(uint64_t context, void *event);
-/* For who looks at a stream that its own thread uses: captures alone wait for it. */
-#define STREAMS_NO_CONTEXT UINT64_MAX
-
-/* Until streams_recording_ends of this place, no stream of the context ends, nor itself, and no
- * capture begins; the second one is false while a capture is active. The first one needs no lock:
- * who looks afterwards whether what it uses is still there is waited for. */
-uint32_t streams_use_begins(uint64_t context);
-bool streams_recording_begins(uint64_t context, uint32_t *place);
 /* A blocking stream of the context captures, or may do so: then nobody may touch its legacy stream.
  * A mere query of that ends the capture (measured), whatever the mode of both threads. */
 bool streams_blocking_captures(uint64_t context);
@@ -118,10 +120,20 @@ void streams_forget_context(uint64_t context);
 
 /* ---- without the lock, which recording must not hold: it waits where a queue is full ---- */
 
+/* For who looks at a stream that its own thread uses: captures alone wait for it. */
+#define STREAMS_NO_CONTEXT UINT64_MAX
+
+/* Until streams_recording_ends of this place, no stream of the context ends, nor itself, and no
+ * capture begins; the second one is false while a capture is active. Who looks afterwards whether
+ * what it uses is still there is waited for. Never with the lock: where all places are taken, their
+ * owners may wait for it. */
+uint32_t streams_use_begins(uint64_t context);
+bool streams_recording_begins(uint64_t context, uint32_t *place);
+void streams_recording_ends(uint32_t place);
+
 /* An event behind what is in the stream of this number, or (0) in the legacy stream of the context,
  * which is current. NULL: there is no such stream, or no event. */
 void *streams_record(uint64_t context, uint64_t number);
-void streams_recording_ends(uint32_t place);
 
 /* The context or a stream of it ends, and is in the tables as such: nobody else records in it any
  * more. Who does just now is let through, however long: the driver's own call would wait as well.

@@ -22,7 +22,6 @@ _Atomic uint32_t gate_word = GATE_SHUT;
  * the slow path, whose mark is a full barrier. Written before the gate opens for the first time. */
 bool gate_barrier_works;
 static _Atomic bool unbounded;
-_Atomic bool gate_saw_per_thread;
 
 static bool barrier_register(void) {
 #if defined(__SANITIZE_THREAD__)
@@ -106,9 +105,7 @@ static bool passes_shut_gate(const struct gate_call *call) {
     if (cuda == NULL) return true;
     if (ending_has_begun() && (call->kind == GATE_SYNC || chunks_all_here())) return true;
     if (call->kind == GATE_CLAIM) return true;
-    const bool per_thread = gate_per_thread(call->stream, call->variant);
-    if (call->kind != GATE_SYNC &&
-        streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream))
+    if (call->kind != GATE_SYNC && streams_is_capturing(gate_stream(call->stream, call->variant)))
         return true;
     void *context = context_of(call, streams_number);
     if (context == NULL) return call->kind != GATE_LOOK;
@@ -139,7 +136,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
     struct thread_record *thread = threads_self();
     if (thread == NULL || (sequence_of(thread) & 1) != 0) return GATE_NESTED;
     thread->counting = NULL;
-    if (gate_per_thread(call->stream, call->variant)) atomic_store(&gate_saw_per_thread, true);
+    streams_named(gate_stream(call->stream, call->variant));
     for (;;) {
         const uint64_t looks_before = wait_looks();
         gate_mark_inside(thread);

@@ -42,11 +42,8 @@ void window_turn_drained(void) {
 /* Which of the three kinds a caller's handle means. Default streams get their explicit handle, so
  * that our calls mean the same stream whatever variant they are made through. */
 static enum window_stream_kind kind_of(const struct gate_call *call, void **stream) {
-    *stream = call->stream;
-    if (gate_per_thread(call->stream, call->variant)) {
-        *stream = DRIVER_STREAM_PER_THREAD;
-        return WINDOW_STREAM_PER_THREAD;
-    }
+    *stream = gate_stream(call->stream, call->variant);
+    if (*stream == DRIVER_STREAM_PER_THREAD) return WINDOW_STREAM_PER_THREAD;
     if (call->stream == NULL || call->stream == DRIVER_STREAM_LEGACY) {
         *stream = DRIVER_STREAM_LEGACY;
         return WINDOW_STREAM_LEGACY;
@@ -162,10 +159,11 @@ static const struct context *living_context(const struct window_ring *ring) {
     return is_gone ? NULL : contexts_find(ring->context_number);
 }
 
-/* Nothing has gone since the ring was looked up, nothing is about to, and nothing captures. */
+/* Nothing has gone since the ring was looked up, nothing is about to, and nothing captures. What
+ * leaves counts the epoch up before it has left, so that is read last. */
 static bool is_as_it_was(const struct window_ring *ring) {
-    return ring->streams_epoch == atomic_load(&streams_epoch) &&
-           atomic_load(&contexts_leaving) == 0 && !streams_capture_anywhere();
+    return atomic_load(&contexts_leaving) == 0 && !streams_capture_anywhere() &&
+           ring->streams_epoch == atomic_load(&streams_epoch);
 }
 
 static CUresult ask_oldest(const struct driver *cuda, const struct window_ring *ring) {

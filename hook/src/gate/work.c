@@ -152,13 +152,12 @@ static bool look(struct work *work) {
 static bool record(struct work *work) {
     UNCANCELLED();
     CUcontext popped;
+    uint32_t place;
+    if (!streams_recording_begins(work->context, &place)) return false;
     lock_take(LOCK_STREAMS);
     const struct context *context = contexts_find(work->context);
     void *handle = contexts_may_ask(context) ? context->handle : NULL;
-    uint32_t place;
-    const bool may = streams_recording_begins(work->context, &place);
     lock_release(LOCK_STREAMS);
-    if (!may) return false;
     if (handle != NULL && work->cuda->context_push(handle) == CUDA_SUCCESS) {
         const CUstreamCaptureMode mode = driver_relaxed_begin(work->cuda);
         for (uint32_t i = 0; i < work->used; i++)
@@ -259,10 +258,7 @@ static CUresult record_in(const struct driver *cuda, void *stream, CUevent *even
 bool work_stream_is_idle(void *stream) {
     UNCANCELLED();
     uint32_t place;
-    lock_take(LOCK_STREAMS);
-    const bool may = streams_recording_begins(STREAMS_NO_CONTEXT, &place);
-    lock_release(LOCK_STREAMS);
-    if (!may) return false;
+    if (!streams_recording_begins(STREAMS_NO_CONTEXT, &place)) return false;
     const bool idle = driver_get()->stream_query(stream) == CUDA_SUCCESS;
     streams_recording_ends(place);
     return idle;
@@ -270,32 +266,31 @@ bool work_stream_is_idle(void *stream) {
 
 bool work_follow(uint64_t context, void *event, void *stream) {
     UNCANCELLED();
+    const uint32_t place = streams_use_begins(context);
     lock_take(LOCK_STREAMS);
     const bool may = contexts_may_ask(contexts_find(context));
-    const uint32_t place = may ? streams_use_begins(context) : 0;
     lock_release(LOCK_STREAMS);
-    if (!may) return false;
-    const CUresult result = driver_get()->stream_wait_event(stream, event, 0);
+    const bool follows = may && driver_get()->stream_wait_event(stream, event, 0) == CUDA_SUCCESS;
     streams_recording_ends(place);
-    return result == CUDA_SUCCESS;
+    return follows;
 }
 
 void *work_mark(uint64_t context, void *stream, bool is_legacy) {
     UNCANCELLED();
     const struct driver *cuda = driver_get();
     CUcontext current = NULL, popped;
+    CUevent made = NULL;
     uint32_t place = 0;
+    if (is_legacy && !streams_recording_begins(context, &place)) return NULL;
     lock_take(LOCK_STREAMS);
     const struct context *known = contexts_find(context);
     void *handle = contexts_may_ask(known) ? known->handle : NULL;
-    const bool may = handle != NULL && (!is_legacy || streams_recording_begins(context, &place));
     lock_release(LOCK_STREAMS);
-    if (!may) return NULL;
-    CUevent made = streams_spare_event(context);
-    CUresult result = cuda->context_get_current(&current);
-    const bool pushes = result != CUDA_SUCCESS || current != handle;
+    CUresult result = handle ? cuda->context_get_current(&current) : CUDA_ERROR_INVALID_CONTEXT;
+    const bool pushes = handle != NULL && (result != CUDA_SUCCESS || current != handle);
     if (pushes) result = cuda->context_push(handle);
     if (result == CUDA_SUCCESS) {
+        made = streams_spare_event(context);
         result = record_in(cuda, stream, &made);
         if (pushes) cuda->context_pop(&popped);
     }

@@ -43,3 +43,21 @@ def test_a_stream_on_a_full_queue_holds_up_nobody(
     dropped = client.expect(TurnDropped)
     (launch,) = [record for record in sim.journal() if record.kind.name == "LAUNCH"]
     assert launch.ended_ns <= dropped.drained_at_ns
+
+
+@pytest.mark.promise("hook-19")
+def test_a_drain_destroys_no_event(opened: Opened) -> None:
+    """Where a queue is full the driver lets no event go: whoever destroys one then, waits."""
+    shell, client = opened({"GPUSHARE_SIM_FAULTS": "hold cuEventDestroy until=never"}, tenants=1)
+    for number in range(1, 4):
+        shell.say(f"0 create {number}")
+        shell.expect("0 create 0")
+    shell.say("0 spin 1 50000000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    for number in range(1, 4):
+        shell.say(f"0 spin {number} 50000000")
+        shell.expect("0 spin 0")
+        shell.say(f"0 destroy {number}")
+        shell.expect("0 destroy 0")
+    client.recall_and_drop()

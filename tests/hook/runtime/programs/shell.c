@@ -363,10 +363,27 @@ static long capture(const char *stream, const char *mode) {
     return cuStreamBeginCapture(stream_of(stream), modes[mode ? atoi(mode) : 0]);
 }
 
+/* The other name of the thread's own default stream. */
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode);
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *captured);
+
+static long capture_by_null(void) {
+    return cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
 static long end_capture(const char *stream) {
     CUgraph captured;
-    CUresult result = cuStreamEndCapture(stream_of(stream), &captured);
+    CUresult result = stream == NULL ? cuStreamEndCapture_ptsz(NULL, &captured)
+                                     : cuStreamEndCapture(stream_of(stream), &captured);
     return result ? result : (long)cuGraphInstantiateWithFlags(&graph, captured, 0);
+}
+
+/* The first stream waits for what the second one has, by an event. */
+static long join(const char *waiting, const char *awaited) {
+    CUevent event;
+    CUresult result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) result = cuEventRecord(event, stream_of(awaited));
+    return result ? result : (long)cuStreamWaitEvent(stream_of(waiting), event, 0);
 }
 
 /* A node that fills the tensor. It names its context, so none has to be current. */
@@ -427,6 +444,8 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "release") == 0) return release_flag();
     if (strcmp(command, "assert") == 0) return fail(a);
     if (strcmp(command, "capture") == 0) return capture(a, b);
+    if (strcmp(command, "capture_by_null") == 0) return capture_by_null();
+    if (strcmp(command, "join") == 0) return join(a, b);
     if (strcmp(command, "end_capture") == 0) return end_capture(a);
     if (strcmp(command, "node") == 0) return add_node(a);
     if (strcmp(command, "new_function") == 0) return call_new_function();
