@@ -22,6 +22,7 @@
 #include "memory/registry.h"
 
 _Atomic uint32_t gate_word = GATE_WINDOWED;
+_Atomic bool gate_saw_per_thread;
 _Thread_local struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 static _Thread_local struct gate_thread own_record;
 

@@ -167,7 +167,8 @@ static bool visit_all(uint64_t *look_again_ns) {
         bool over =
             atomic_load_explicit(&stream->doomed, memory_order_acquire) && head_of(stream) == NULL;
         if (over) {
-            retire(link);
+            retire(link); /* what was submitted there counts no more: see count_submitted */
+            changed = true;
         } else {
             link = &stream->execution.next;
         }

@@ -67,13 +67,11 @@ static void look_at_calls(struct agent *agent) {
  * later call of the program would never end: the gate opens for it now and then, and in the end
  * whoever waits for the memory is refused. */
 static void look_at_wholes(struct agent *agent) {
-    if (agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX) {
-        agent->remake_stalls = 0; /* first: who is refused may ask again at once */
-        wholes_refuse();
-    }
-    if (!physical_whole_wanted()) {
-        agent->remake_stalls = 0;
-        agent->remake_at_ms = 0;
+    const bool refuses =
+        agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX;
+    if (refuses || !physical_whole_wanted()) {
+        agent->remake_at_ms = agent->remake_stalls = 0; /* who is refused may ask again at once */
+        if (refuses) wholes_refuse();
         return;
     }
     if (clock_now_ms() < agent->remake_at_ms) return;

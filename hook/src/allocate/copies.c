@@ -44,14 +44,10 @@ static struct end end_of(CUmemorytype type, uint64_t address, CUcontext current)
     return end;
 }
 
-static bool is_captured(struct copies_way way) {
-    return way.in_stream && streams_is_capturing(gate_stream(way.stream, way.variant));
-}
-
 /* False: the refusal has another reason. */
 static bool can_be_named(struct end to, struct end from, struct copies_way way) {
     return (to.ours || from.ours) && to.context != NULL && from.context != NULL &&
-           !is_captured(way);
+           !(way.in_stream && streams_is_capturing(gate_stream(way.stream, way.variant)));
 }
 
 static CUcontext current_context(void) {

@@ -30,10 +30,6 @@ static uint64_t thread_number(void) {
     return number;
 }
 
-static void *handle_of(struct pooling_stream stream) {
-    return gate_stream(stream.handle, stream.variant);
-}
-
 /* `number_of`: streams_number in the program's call on the stream, and afterwards, when another
  * thread may have destroyed it, streams_known_number. */
 static bool key_of(void *stream, uint64_t (*number_of)(void *, void **), struct stream_key *key,
@@ -54,7 +50,7 @@ static bool key_of(void *stream, uint64_t (*number_of)(void *, void **), struct 
 }
 
 bool pool_frees_key(struct pooling_stream stream, struct stream_key *key, int *device) {
-    void *handle = handle_of(stream);
+    void *handle = gate_stream(stream.handle, stream.variant);
     if (streams_capture_anywhere()) {
         const bool is_legacy = handle == NULL || handle == DRIVER_STREAM_LEGACY;
         if (is_legacy || streams_is_capturing(handle)) return false;
@@ -217,11 +213,13 @@ bool pool_frees_follow(struct pool *pool, uint64_t bytes, bool refused, struct s
         const uint64_t missing = pooled_missing(pool, bytes, key);
         if (missing == 0 || (!refused && is_enough(pool, missing))) break;
         follows = pooled_lacking(pool, bytes, key, &freed) < missing && freed.freer != NULL &&
-                  follow(pool, &freed, key, handle_of(stream));
+                  follow(pool, &freed, key, gate_stream(stream.handle, stream.variant));
         if (freed.freer != NULL) pooled_unuse(&freed);
         any = any || follows;
     }
-    if (any) mark_last(pool, key, handle_of(stream)); /* others may follow this one */
+    if (any)
+        mark_last(pool, key,
+                  gate_stream(stream.handle, stream.variant)); /* others may follow this one */
     tidy(pool);
     return any || over;
 }
@@ -297,7 +295,7 @@ bool pooling_free_later(uint64_t address, struct pooling_stream stream, int *cu_
     struct pool *pool;
     struct freed freed;
     int device;
-    void *handle = handle_of(stream);
+    void *handle = gate_stream(stream.handle, stream.variant);
     if (!pooled_cover(address) || streams_is_capturing(handle)) return false;
     if (!key_of(handle, streams_number, &key, &device) || !pooled_free(address, key, &pool, &freed))
         return false;
@@ -357,7 +355,7 @@ void pooling_stream_waited(struct pooling_stream stream, uint64_t freed_before) 
     struct pool *pool;
     int device;
     if (freed_before == 0 || !pooled_are_there() ||
-        !key_of(handle_of(stream), streams_known_number, &key, &device))
+        !key_of(gate_stream(stream.handle, stream.variant), streams_known_number, &key, &device))
         return;
     pooled_over(key, freed_before);
     if (key.stream == 0) FOR_EACH_POOL(pool) look_at_blocking(pool, key.context);

@@ -17,7 +17,6 @@ static struct streams streams;
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_leaving;
-_Atomic bool streams_saw_own;
 
 #define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
@@ -51,6 +50,11 @@ struct capture_entry *streams_find_capture(const void *stream) {
     return NULL;
 }
 
+static void count_captures(void) {
+    streams.own_joined = streams.own_joined && streams.captures_used > 0;
+    atomic_store(&streams_captures, streams.captures_used);
+}
+
 /* A capture ends by its own call, or with its stream or context. A default stream is the calling
  * thread's in this context. Called with LOCK_STREAMS held. */
 static void forget_capture(const void *stream, uint64_t current) {
@@ -61,7 +65,13 @@ static void forget_capture(const void *stream, uint64_t current) {
         streams.captures[i] = streams.captures[--streams.captures_used];
         break;
     }
-    atomic_store(&streams_captures, streams.captures_used);
+    count_captures();
+}
+
+void streams_joining(const void *stream) {
+    if (stream != DRIVER_STREAM_PER_THREAD || !streams_capture_anywhere()) return;
+    HOLD(LOCK_STREAMS);
+    streams.own_joined = streams.captures_used > 0;
 }
 
 static void forget_stream(struct stream_entry *entry) {
@@ -85,7 +95,7 @@ void streams_forget_context(uint64_t context) {
     for (uint32_t i = streams.captures_used; i-- > 0;)
         if (streams.captures[i].context == context)
             streams.captures[i] = streams.captures[--streams.captures_used];
-    atomic_store(&streams_captures, streams.captures_used);
+    count_captures();
     forget_events(streams.orphans, &streams.orphans_used, context);
     forget_events(streams.spares, &streams.spares_used, context);
     atomic_fetch_add(&streams_epoch, 1);
@@ -158,7 +168,7 @@ void streams_keep_spare(uint64_t context, void *event) {
 }
 
 static void keep_orphan(uint64_t context, void *event) {
-    if (HAS_ROOM(orphans))
+    if (contexts_find(context) != NULL && HAS_ROOM(orphans))
         streams.orphans[streams.orphans_used++] =
             (struct orphan_entry){context, event, ++streams.last_number};
 }
@@ -248,7 +258,7 @@ static void *mark_stream(const struct driver *cuda, void *stream, uint64_t gener
     if (has_work)
         event = streams_record_in(stream, event);
     else if (event != NULL)
-        streams_adopt_event(generation, event, false);
+        cuda->event_destroy(event); /* so that spares do not gather; no lock is held */
     const bool marked = has_work && event != NULL;
     *is_known = marked || queried == CUDA_SUCCESS;
     driver_relaxed_end(cuda, mode);
@@ -283,7 +293,6 @@ static bool ask_capturing(void *stream) {
 
 /* Its work goes on, so the drain has to know of it. */
 static void keep_work(const struct driver *cuda, const struct stream_entry *entry, void *event) {
-    if (contexts_find(entry->context) == NULL) return; /* the events died with it */
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
     if (entry->mark) keep_orphan(entry->context, entry->mark);
     if (event) keep_orphan(entry->context, event);
@@ -336,7 +345,9 @@ void streams_capture_beginning(void *stream) {
     const struct driver *cuda = driver_get();
     const bool created = streams_is_created(stream);
     if (cuda && created) mark_before_capture(cuda, stream);
-    const uint64_t current = created ? 0 : contexts_current_generation();
+    void *known; /* from here on, so that the end finds it by the same number */
+    const uint64_t current =
+        !created && contexts_know_current(&known) ? contexts_current_generation() : 0;
     lock_take(LOCK_STREAMS);
     const struct stream_entry *entry = find_stream(stream);
     if (HAS_ROOM(captures))
@@ -376,8 +387,7 @@ void streams_capture_ended(void *stream) {
 
 bool streams_blocking_captures(uint64_t context) {
     if (!streams_capture_anywhere()) return false;
-    /* A thread's own default stream may have joined one, and nobody else could ask it. */
-    if (atomic_load(&streams_saw_own)) return true;
+    if (streams.own_joined) return true; /* no other thread could ask it */
     for (uint32_t i = 0; i < streams.captures_used; i++)
         if (streams.captures[i].blocking &&
             (streams.captures[i].context == context || streams.captures[i].context == 0))
@@ -397,7 +407,6 @@ bool streams_is_capturing(void *stream) {
 
 void streams_adopt_event(uint64_t context, void *event, bool pending) {
     HOLD(LOCK_STREAMS);
-    if (contexts_find(context) == NULL) return; /* the event died with it */
     (pending ? keep_orphan : streams_keep_spare)(context, event);
 }
 

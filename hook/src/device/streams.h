@@ -45,6 +45,7 @@ struct streams {
     uint32_t spares_used, spares_room;
     struct capture_entry *captures;
     uint32_t captures_used, captures_room;
+    bool own_joined; /* a thread's own default stream may have joined one of them */
 };
 
 /* Counts up whenever a stream or context goes, so that threads check what they remember. */
@@ -53,13 +54,6 @@ extern _Atomic uint32_t streams_epoch;
 extern _Atomic uint32_t streams_captures;
 static inline bool streams_capture_anywhere(void) {
     return atomic_load(&streams_captures) > 0;
-}
-
-/* A call has named its thread's own default stream: in which only that thread can record, and which
- * may join any capture by an event. */
-extern _Atomic bool streams_saw_own __attribute__((visibility("hidden")));
-static inline void streams_named(const void *stream) {
-    if ((uintptr_t)stream == 2) atomic_store(&streams_saw_own, true);
 }
 
 /* True for a handle of its own. The default streams have none: NULL, or one of two fixed values. */
@@ -89,6 +83,9 @@ extern _Atomic uint32_t streams_leaving;
 void streams_capture_beginning(void *stream);
 void streams_capture_refused(void *stream);
 void streams_capture_ended(void *stream);
+/* Before the stream waits for an event: by that a thread's own default stream may join a capture.
+ */
+void streams_joining(const void *stream);
 /* True when the calling thread's launch into this stream would be captured. */
 bool streams_is_capturing(void *stream);
 

@@ -154,7 +154,7 @@ static bool defaults_are_done(struct look *look, struct context *entry) {
     if (streams_blocking_captures(entry->generation)) {
         /* Threads' own default streams have their events, but where the gate was open without a
          * window. Then there is nobody to ask until the capture ends. */
-        const bool unknown = gate_was_unbounded() && atomic_load(&streams_saw_own);
+        const bool unknown = gate_was_unbounded() && atomic_load(&gate_saw_per_thread);
         return !unknown && is_done(look, entry->generation, ask_beside(look, entry));
     }
     if (!entry->marked) {

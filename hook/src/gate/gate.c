@@ -22,6 +22,7 @@ _Atomic uint32_t gate_word = GATE_SHUT;
  * the slow path, whose mark is a full barrier. Written before the gate opens for the first time. */
 bool gate_barrier_works;
 static _Atomic bool unbounded;
+_Atomic bool gate_saw_per_thread;
 
 static bool barrier_register(void) {
 #if defined(__SANITIZE_THREAD__)
@@ -136,7 +137,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
     struct thread_record *thread = threads_self();
     if (thread == NULL || (sequence_of(thread) & 1) != 0) return GATE_NESTED;
     thread->counting = NULL;
-    streams_named(gate_stream(call->stream, call->variant));
+    if (gate_per_thread(call->stream, call->variant)) atomic_store(&gate_saw_per_thread, true);
     for (;;) {
         const uint64_t looks_before = wait_looks();
         gate_mark_inside(thread);

@@ -10,8 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/streams.h"
-
 enum gate_word {
     GATE_OPEN = 0,     /* the turn is held and nobody else is registered on the device */
     GATE_WINDOWED = 1, /* the turn is held; work in flight is bounded */
@@ -59,6 +57,8 @@ struct gate_thread {
 };
 
 extern _Atomic uint32_t gate_word __attribute__((visibility("hidden")));
+/* A call has named its thread's own default stream, in which only that thread can record. */
+extern _Atomic bool gate_saw_per_thread __attribute__((visibility("hidden")));
 extern _Thread_local struct gate_thread *gate_self
     __attribute__((visibility("hidden"), tls_model("initial-exec")));
 
@@ -86,7 +86,7 @@ __attribute__((always_inline)) static inline bool gate_enter_open(
     const void *stream, enum gate_stream_variant variant) {
     struct gate_thread *thread = gate_self;
     if (__builtin_expect(thread == NULL, 0)) return false;
-    if (gate_per_thread(stream, variant) && !atomic_load(&streams_saw_own)) return false;
+    if (gate_per_thread(stream, variant) && !atomic_load(&gate_saw_per_thread)) return false;
     uint64_t sequence = atomic_load_explicit(&thread->sequence, memory_order_relaxed);
     if (__builtin_expect(sequence & 1, 0)) return false;
     atomic_store_explicit(&thread->sequence, sequence + 1, memory_order_relaxed);

@@ -397,13 +397,12 @@ static void *make_event(const struct driver *cuda, const struct window_ring *rin
 
 /* The ring's stream and context are still there, and the event would disturb no capture. */
 static bool may_record(const struct window_ring *ring) {
-    const bool is_created = ring->kind == WINDOW_STREAM_CREATED;
     if (is_as_it_was(ring)) return true;
     HOLD(LOCK_STREAMS);
     const struct context *context = living_context(ring);
     if (context == NULL || context->leaving > 0) return false;
-    return is_created ? streams_find_capture(ring->stream) == NULL
-                      : ring->kind != WINDOW_STREAM_LEGACY || !streams_capture_anywhere();
+    if (ring->kind == WINDOW_STREAM_CREATED) return streams_find_capture(ring->stream) == NULL;
+    return ring->kind != WINDOW_STREAM_LEGACY || !streams_capture_anywhere();
 }
 
 /* The driver has done the program's call: whoever has heard that from the device may destroy the

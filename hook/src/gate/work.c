@@ -106,10 +106,11 @@ static void look_at_rest(struct work *work, const struct streams *tables) {
         if (orphan->context == work->context && orphan->number <= work->orphans_until)
             work->orphans_busy |= !is_over(work, work->cuda->event_query(orphan->event));
     }
-    if (!work->defaults_busy || streams_blocking_captures(work->context)) return;
+    const bool asks_event = work->defaults_event != NULL;
+    if (!work->defaults_busy || (!asks_event && streams_blocking_captures(work->context))) return;
     work->defaults_busy =
-        !is_over(work, work->defaults_event ? work->cuda->event_query(work->defaults_event)
-                                            : work->cuda->stream_query(DRIVER_STREAM_LEGACY));
+        !is_over(work, asks_event ? work->cuda->event_query(work->defaults_event)
+                                  : work->cuda->stream_query(DRIVER_STREAM_LEGACY));
 }
 
 /* True when the context's work is over, as far as it was there at the first look. */
@@ -268,9 +269,9 @@ bool work_follow(uint64_t context, void *event, void *stream) {
     UNCANCELLED();
     const uint32_t place = streams_use_begins(context);
     lock_take(LOCK_STREAMS);
-    const bool may = contexts_may_ask(contexts_find(context));
+    bool follows = contexts_may_ask(contexts_find(context));
     lock_release(LOCK_STREAMS);
-    const bool follows = may && driver_get()->stream_wait_event(stream, event, 0) == CUDA_SUCCESS;
+    if (follows) follows = driver_get()->stream_wait_event(stream, event, 0) == CUDA_SUCCESS;
     streams_recording_ends(place);
     return follows;
 }

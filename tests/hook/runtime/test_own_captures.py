@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode
 from tests.hook.runtime.process import GpuProcess
-from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler, HookedClient
+from tests.support.sim import MIB
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 
@@ -80,3 +82,37 @@ def test_an_own_stream_that_joins_a_capture_by_an_event(opened: Opened) -> None:
     client.recall_and_drop()
     told(shell, "0 join 1 p")
     told(shell, "0 end_capture 1")
+
+
+@pytest.mark.promise("hook-13")
+def test_a_capture_that_no_own_stream_has_joined_keeps_no_turn(opened: Opened) -> None:
+    """Though a thread has worked in its own stream, and nothing bounded that."""
+    shell, client = opened(tenants=1)
+    told(shell, f"0 create 1 {NOT_BLOCKING}")
+    shell.say("0 spin p 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    told(shell, f"0 capture 1 {THREAD_LOCAL}")
+    client.recall_and_drop()
+    told(shell, "0 end_capture 1")
+
+
+@pytest.mark.promise("hook-13")
+def test_a_free_does_not_wait_for_a_capture_that_begins_meanwhile(opened: Opened) -> None:
+    """Its own event says when the work is done; the other thread may wait for who frees."""
+    shell, client = opened(window_ms=50, memory_mode=MemoryMode.SWAP)
+    (device,) = [each.device for each in client.received if isinstance(each, DeviceOpened)]
+    client.budget(device, UNLIMITED)
+    shell.say(f"0 alloc {64 * MIB}")
+    client.grant_request()
+    shell.expect("0 alloc 0")
+    told(shell, f"0 create 1 {NOT_BLOCKING}")
+    told(shell, "1 current")
+    told(shell, f"0 spin d {500 * 1_000_000}")
+    shell.say("0 free")
+    assert shell.is_silent(for_s=0.1)
+    told(shell, f"1 capture 1 {THREAD_LOCAL}")
+    told(shell, "1 join p 1")
+    shell.expect("0 free 0")
+    told(shell, "1 join 1 p")
+    told(shell, "1 end_capture 1")

@@ -33,8 +33,6 @@ bool bell_is_heard(void) {
 void bell_start_agent(const char *cause) {
     (void)cause;
 }
-_Atomic bool streams_saw_own;
-
 bool contexts_know_current(void **handle) {
     *handle = &driver;
     return true;
