@@ -69,6 +69,21 @@ def test_captures_of_two_own_streams_end_one_by_one(
 
 
 @pytest.mark.promise("hook-13")
+def test_a_capture_is_over_in_a_context_that_became_known_meanwhile(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler
+) -> None:
+    """The end is the begin's, though the context had no number of ours before."""
+    program = start("captures_in_found")
+    client = scheduler.accept()
+    client.welcome(tenants=1)
+    client.grant_request()
+    program.expect("captured")
+    client.recall_and_drop()
+    program.say("end")
+    assert program.finish() == 0, program.errors()
+
+
+@pytest.mark.promise("hook-13")
 def test_an_own_stream_that_joins_a_capture_by_an_event(opened: Opened) -> None:
     """The capture began in a stream that keeps no order with the default ones; with this, it is
     one of theirs, though no call but the wait has ever named it."""
