@@ -30,6 +30,31 @@ def take_turns_until(has_host_memory: Callable[[], bool], take_one: Callable[[],
     wait_until(lambda: has_host_memory() or take_one(), "host memory for copies")
 
 
+def last_report(memory: MemoryShell) -> MemoryReported:
+    return [each for each in memory.client.received if isinstance(each, MemoryReported)][-1]
+
+
+def take_a_turn(memory: MemoryShell, *, hint_bytes: int = 0) -> None:
+    memory.say("spin d 1000")
+    memory.client.expect(TurnRequested)
+    memory.budget(UNLIMITED, hint_bytes=hint_bytes)
+    memory.client.grant()
+    assert memory.result("spin") == 0
+
+
+def make_ready(memory: MemoryShell, group: Group, size: int = HELD) -> None:
+    """Host memory for copies, in its turn, which it gives back then."""
+    memory.limit(UNLIMITED, hint_bytes=size)
+    wait_until(lambda: group.taken()[0] >= size)
+    memory.take_turn()
+
+    def take_another() -> None:
+        take_a_turn(memory, hint_bytes=size)
+        memory.take_turn()
+
+    take_turns_until(lambda: last_report(memory).bytes_to_copy >= size, take_another)
+
+
 class Copier:
     """A process without the turn, and host memory that was made ready for it."""
 
@@ -41,19 +66,11 @@ class Copier:
 
     def readies(self, size: int) -> Copier:
         """In the turn, which it gives back then."""
-        self.memory.limit(UNLIMITED, hint_bytes=size)
-        wait_until(lambda: self._group.taken()[0] >= size)
-        self.memory.take_turn()
-
-        def takes_another() -> None:
-            self.takes_a_turn(hint_bytes=size)
-            self.memory.take_turn()
-
-        take_turns_until(lambda: self.last_report().bytes_to_copy >= size, takes_another)
+        make_ready(self.memory, self._group, size)
         return self
 
     def last_report(self) -> MemoryReported:
-        return [each for each in self.client.received if isinstance(each, MemoryReported)][-1]
+        return last_report(self.memory)
 
     def reports(self, holds: Callable[[MemoryReported], bool]) -> MemoryReported:
         """The last report, or the first one to come, of which this holds."""
@@ -89,11 +106,7 @@ class Copier:
         assert self.memory.park_to(0).bytes_parked == self.last_report().bytes_allocated
 
     def takes_a_turn(self, *, hint_bytes: int = 0) -> None:
-        self.memory.say("spin d 1000")
-        self.client.expect(TurnRequested)
-        self.memory.budget(UNLIMITED, hint_bytes=hint_bytes)
-        self.client.grant()
-        assert self.memory.result("spin") == 0
+        take_a_turn(self.memory, hint_bytes=hint_bytes)
 
     def is_whole(self, tensors: int = TENSORS) -> bool:
         """In a turn."""

@@ -10,12 +10,12 @@ import pytest
 
 from jupyter_gpushare.protocol.messages import Ahead, Fallback
 from tests.hook.ahead.conftest import HELD, SEGMENT, TENSORS, Opens
+from tests.hook.ahead.copier import make_ready
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.test_arena import Group
 from tests.hook.runtime.two_devices import CHUNK, COPIES, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
-from tests.support.waits import wait_until
 
 SMALL = 2 * MIB
 MOVER = "thread=gpushare-mem"
@@ -24,13 +24,6 @@ MOVER = "thread=gpushare-mem"
 def is_whole(memory: MemoryShell) -> bool:
     """In a turn."""
     return all(memory.is_whole(tensor) for tensor in range(TENSORS))
-
-
-def is_idle(memory: MemoryShell, group: Group) -> None:
-    """It has given its turn back, and host memory is ready for all that it has."""
-    memory.limit(UNLIMITED, hint_bytes=HELD)
-    wait_until(lambda: group.taken()[0] == HELD)
-    memory.take_turn()
 
 
 def copies(memory: MemoryShell, size: int = HELD) -> None:
@@ -50,7 +43,7 @@ def test_a_process_with_copies_runs_without_a_scheduler(
     """As its fallback says. Nothing has to come back for that."""
     memory = opens()
     memory.client.change_settings(fallback=Fallback.RUN, reconnect_s=1)
-    is_idle(memory, group)
+    make_ready(memory, group)
     copies(memory)
     scheduler.stop()
     memory.say("sum 0")
@@ -67,7 +60,7 @@ def test_a_process_with_copies_runs_without_a_scheduler(
 def test_copies_are_given_up(opens: Opens, group: Group, why: str) -> None:
     """Although it is not to copy any more, and nothing else happens."""
     memory = opens()
-    is_idle(memory, group)
+    make_ready(memory, group)
     copies(memory)
     memory.limit(HELD, hint_bytes=HELD if why == "the host is short" else 0)
     if why == "the host is short":
@@ -83,7 +76,7 @@ def test_a_turn_does_not_wait_for_a_mover_that_is_busy(
 ) -> None:
     """It gives back host memory beyond what is needed now."""
     memory = opens(faults=f"hold cuMemHostUnregister {MOVER} until=go")
-    is_idle(memory, group)
+    make_ready(memory, group)
     copies(memory, SEGMENT)
     group.leave(HELD + 2 * SEGMENT + SEGMENT // 2)
     files.wait_for_held("go")
@@ -98,7 +91,7 @@ def test_a_turn_does_not_wait_for_a_mover_that_is_busy(
 def test_who_has_no_stream_for_copies_says_that_it_copies_none(opens: Opens, group: Group) -> None:
     """So that another one does, and that memory that has to leave waits for no further try."""
     memory = opens(faults=f"fail cuStreamCreate {MOVER} times=0 result=2")
-    is_idle(memory, group)
+    make_ready(memory, group)
     memory.budget(HELD, hint_bytes=HELD, ahead=Ahead.COPIES)
     report = memory.client.expect_memory(
         lambda report: report.budget_serial == memory.client.last_serial
@@ -169,7 +162,7 @@ def test_a_copy_on_its_way_keeps_no_process_from_running_without_a_scheduler(
     """When it is over. The fallback is due in the middle of it."""
     memory = opens(faults=f"hold cuMemcpyDtoHAsync {MOVER} until=go")
     memory.client.change_settings(fallback=Fallback.RUN, reconnect_s=0)
-    is_idle(memory, group)
+    make_ready(memory, group)
     memory.budget(HELD, hint_bytes=HELD, ahead=Ahead.COPIES)
     files.wait_for_held("go")
     scheduler.stop()
