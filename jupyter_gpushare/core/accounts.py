@@ -33,7 +33,8 @@ import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from .ids import DeviceId, Seconds, Who
+from .ids import DeviceId, Seconds, TenantId, Who
+from .recent import RecentUses
 from .shares.entries import name_of_tenant, value_of
 from .shares.usage import Usage
 from .shares.weights import weight_of
@@ -194,6 +195,9 @@ class Use:
     """Its owner had had less than was guaranteed to it when the turn began."""
     name: str = ""
     """Of the tenant."""
+    tenant: TenantId | None = None
+    on_own_credit: bool = False
+    """A sibling that has had less waits for it."""
 
 
 @dataclass(slots=True)
@@ -214,6 +218,8 @@ class Accounts:
     """The tenants that have guarantees or limits of their own, as entries name them."""
     of: dict[DeviceId, DeviceAccounts] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
+    recent: RecentUses = field(default_factory=RecentUses)
+    """Of tenants."""
     owners_many: int = OWNERS_FEW
     """With more owners than this, one looks who need not be known any more."""
     of_before: dict[DeviceId, dict[str, Seconds]] = field(default_factory=dict)
@@ -372,6 +378,7 @@ class Accounts:
         if len(self.owners) <= self.owners_many:
             return
         owing = {name for names in self.of_before.values() for name in names}
+        owing |= self.recent.of_ended.keys()
         for name in [name for name in self.owners if name not in but and name not in owing]:
             if self.credit_left_s(name, self.of, credit_s) < credit_s:
                 continue
@@ -405,6 +412,11 @@ class Accounts:
                 usage.add(self.now_s - passed_s, self.now_s, each_s, self.window_s)
             if use.on_credit:
                 self.owners[use.owner].credit_s -= each_s
+            if use.tenant is None:
+                continue
+            self.recent.use(use.tenant, device, each_s, self.now_s - passed_s, self.now_s)
+            if use.on_own_credit:
+                self.recent.spend(use.tenant, each_s, self.now_s)
         here.virtual_s += passed_s / here.weights_present
         here.clock_s += passed_s / here.weights_present
 
@@ -445,6 +457,18 @@ class Accounts:
             known.credit_s = min(most_s, known.credit_s + share * passed_s)
             known.credit_at_s = self.now_s
         return min(most_s, known.credit_s)
+
+    def own_credit_left_s(
+        self, tenant: TenantId, owner: str, devices: Iterable[DeviceId], most_s: Seconds
+    ) -> Seconds:
+        """The same of a tenant's own credit. It fills up at the tenant's part of the owner's time,
+        which is equal for all that are present."""
+        shares = [
+            self.share(each, owner) / max(1, account.present)
+            for each in devices
+            if (account := self.of[each].accounts.get(owner)) is not None
+        ]
+        return self.recent.credit_left_s(tenant, min(shares, default=1.0), most_s, self.now_s)
 
     def share(self, device: DeviceId, owner: str) -> float:
         """The part of the device that is the owner's while those are present who are now."""

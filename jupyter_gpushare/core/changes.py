@@ -31,13 +31,13 @@ from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .transitions import WITH_TURN
 
 if TYPE_CHECKING:
-    from .lines import Rank
+    from .line import Rank
     from .records import Client, Tenant
     from .state import State
 
-_HEAD: Rank = (-1, 0.0, 0)
+_HEAD: Rank = (-1, 0.0, 0.0, 0)
 """Before everybody in a queue."""
-TAIL: Rank = (99, 0.0, 0)
+TAIL: Rank = (99, 0.0, 0.0, 0)
 """Behind everybody."""
 Owner = tuple[str, str]
 """Of a deadline: what kind of thing it is, and its name."""
@@ -416,6 +416,22 @@ def forget_recall(client: Client) -> None:
 def forget_recalls(tenant: Tenant) -> None:
     for client in tenant.clients.values():
         forget_recall(client)
+
+
+def put_grant(outbox: Outbox, state: State, client: Client) -> None:
+    """The client has the turn that it knows of."""
+    tenant = state.tenants[client.tenant]
+    devices = set[DeviceId]() if tenant.turn is None else tenant.turn.devices
+    quantum_s = state.settings.quantum_s if tenant.turn is None else tenant.turn.quantum_s
+    assert client.turn is not None
+    outbox.put(
+        GrantTurn(
+            client=client.id,
+            turn=client.turn,
+            quantum_s=quantum_s,
+            waiters=state.count_waiters(tenant, devices),
+        )
+    )
 
 
 def put_recall(

@@ -52,6 +52,8 @@ class RecallReason(enum.Enum):
     """Another tenant has a new cell, which goes first."""
     LETS_PASS = "lets_pass"
     """Its memory still comes back, and another tenant with a new cell has all of its own there."""
+    SIBLING = "sibling"
+    """Another tenant of the same owner waits, which has had less of late."""
     QUANTUM_OVER = "quantum_over"
     """Others wait, and the quantum is used up."""
 

@@ -5,7 +5,8 @@ the sum of what those before the tenant use, each judged by the lengths of cells
 
 - Somebody before it uses what is left of its cell, but no more than the rules of the line let it
   have before this one: its quantum, and further ones while its owner stays behind. Memory that has
-  to come back for it takes its time.
+  to come back for it takes its time. A notebook of the same owner lets this one take over when it
+  has had more of late (siblings.py).
 - New cells come, as often as they came lately. They go before an ordinary turn, and end one that is
   under way. Its holder then has to queue again, perhaps behind this tenant.
 
@@ -29,10 +30,14 @@ from typing import NamedTuple
 from .events import DeviceMode
 from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
 from .ids import DeviceId, Seconds, TenantId
+from .line import take_turns
+from .new_work import shortest_quantum_s
 from .policy import pressed_at_s, quantum_ends_s, starves_at_s
+from .recent import has_less_after_s
 from .records import Obstacle, ObstacleKind, Tenant, Turn
 from .shares.classes import BY_SHARE, LAST, ORDINARY, STARVED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
+from .siblings import sibling_takes_over_s
 from .state import State
 from .transitions import TenantState
 
@@ -60,6 +65,8 @@ class Reason(enum.Enum):
     """Others are before it."""
     MEMORY = "memory"
     """Somebody's memory is in the way, or its own may not move yet."""
+    OWN = "own"
+    """A notebook of the same owner has the device, until it has had more of late."""
     SHARE = "share"
     """Others that came later are before it, because its owner has had more of its share."""
     CLASS = "class"
@@ -88,6 +95,8 @@ class Estimate:
     are compared with."""
     used_s: Seconds = 0.0
     """What its cell has had of devices: above 0, it was stopped in the middle."""
+    own: str = ""
+    """The name of that notebook, where the reason is OWN."""
     share: float = 1.0
     """The part of the device that is its owner's while all stay that are there now."""
 
@@ -190,12 +199,15 @@ class Estimates:
         paused = _is_paused(state, tenant)
         known = not paused and _is_known(state, tenant)
         ranges = [line.range_of(tenant) for line in lines] if known else []
+        reason = Reason.PAUSED if paused else self._reason(tenant, lines)
+        own = next((s.name for line in lines for s in line.siblings_with_turn(tenant)), "")
         return Estimate(
             position=1 + max((line.index(tenant) for line in lines), default=0),
             earliest_s=max((earliest_s for earliest_s, _ in ranges), default=0.0),
             latest_s=max((latest_s for _, latest_s in ranges), default=0.0),
             known=known,
-            reason=Reason.PAUSED if paused else self._reason(tenant, lines),
+            reason=reason,
+            own=own if reason is Reason.OWN else "",
             full_s=max((line.full_s(tenant) for line in lines), default=0.0),
             used_s=state.cell_used_s(tenant) if tenant.turn is None else 0.0,
             share=min(
@@ -219,6 +231,8 @@ class Estimates:
             return Reason.MEMORY
         if any(line.is_outclassed(tenant) for line in lines):
             return Reason.CLASS
+        if any(line.siblings_with_turn(tenant) for line in lines):
+            return Reason.OWN
         if any(line.is_overtaken(tenant) for line in lines):
             return Reason.SHARE
         return Reason.TURN
@@ -261,6 +275,10 @@ class _Line:
 
     def holders(self, tenant: Tenant) -> list[Tenant]:
         return [each for each in self.state.holders(self.device) if each is not tenant]
+
+    def siblings_with_turn(self, tenant: Tenant) -> list[Tenant]:
+        """From which the tenant takes over by recent use."""
+        return [each for each in self.holders(tenant) if take_turns(each, tenant)]
 
     def level(self, tenant: Tenant) -> int:
         """How soon it is served."""
@@ -330,7 +348,7 @@ class _Line:
 
     def _with_new_cells(self, total: _Sum, tenant: Tenant) -> tuple[Seconds, Seconds]:
         """Those that come meanwhile go before it, and take their part of that time too."""
-        state, (_, finish_s, _) = self.state, self.state.lines.of[self.device].rank_of[tenant.id]
+        state, finish_s = self.state, self.state.lines.of[self.device].rank_of[tenant.id][1]
         room_s = finish_s - state.accounts.of[self.device].virtual_s
         if self.level(tenant) == LAST:
             room_s = math.inf
@@ -357,6 +375,14 @@ class _Line:
     # ---- what somebody before it uses --------------------------------------------------------
 
     def _of_waiter(self, other: Tenant, tenant: Tenant) -> Quantiles:
+        if take_turns(other, tenant):
+            recent = self.state.accounts.recent
+            has_s, waits_s = (
+                recent.left_s(each.id, {self.device}, self.now_s) for each in (other, tenant)
+            )
+            lasts_s = has_less_after_s(has_s, waits_s, recent.half_s)
+            least_s = shortest_quantum_s(self.state.settings)
+            return self._used(other, max(least_s, lasts_s), 0.0, 0.0, self._restore_s(other))
         room_s = self._room_s(other, tenant, self.level(other))
         allowed_s = self._allowed_s(self._cell_used_s(other), other.next_quantum_s, room_s)
         return self._used(other, allowed_s, room_s, self._new_per_s(), self._restore_s(other))
@@ -371,6 +397,9 @@ class _Line:
             return tuple(left_s * part for part in _HELD)
         quantum_s = self._quantum_left_s(turn)
         restore_s = self._restore_s(holder) if turn.restores else 0.0
+        if take_turns(holder, tenant):
+            until_s = sibling_takes_over_s(state, holder, turn, tenant, self.device)
+            return self._used(holder, max(0.0, until_s - self.now_s), 0.0, 0.0, restore_s)
         own = self.level(tenant)
         if own in BY_SHARE and not ends(own, turn.level):
             room_s = self._room_s(holder, tenant, turn.level)
@@ -389,7 +418,7 @@ class _Line:
     def _room_s(self, other: Tenant, tenant: Tenant, level: int) -> Seconds:
         """How much the owner of another tenant, which is served at this level, may still use before
         this one is next."""
-        own, finish_s, _ = self.state.lines.of[self.device].rank_of[tenant.id]
+        own, finish_s, _, _ = self.state.lines.of[self.device].rank_of[tenant.id]
         accounts = self.state.accounts
         here = accounts.of[self.device]
         account = here.accounts.get(other.owner)

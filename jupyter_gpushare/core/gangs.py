@@ -139,7 +139,7 @@ class Look:
         least ahead where it is ahead most; but whoever has let many pass lets no more."""
         state, ranks, ahead_s = self.state, [], []
         for device in tenant.places.queues:
-            first, finish_s, _ = state.lines.of[device].rank_of[tenant.id]
+            first, finish_s, _, _ = state.lines.of[device].rank_of[tenant.id]
             ranks.append(first)
             ahead_s.append(finish_s - state.accounts.of[device].virtual_s)
         is_patient = self._is_patient(tenant)

@@ -62,8 +62,8 @@ class Holds:
         if hold_s > 0 and tenant.turn is None:
             state.holds_to_come[tenant.id] = hold_s
         elif hold_s > 0:
-            contended = tenant.turn is not None and tenant.turn.contended_since_s is not None
-            began_s = before.began_s if before is not None and contended else now_s
+            waited_for = tenant.turn is not None and state.others_queue(tenant, tenant.turn.devices)
+            began_s = before.began_s if before is not None and waited_for else now_s
             until_s = min(now_s + hold_s, began_s + state.settings.hold_max_s)
             if until_s > now_s:
                 state.holds[tenant.id] = Hold(

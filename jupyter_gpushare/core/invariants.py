@@ -87,9 +87,9 @@ def lines_are_of_tenants(state: State) -> None:
         _rule(line.rank_of.keys() == queue.keys(), "ranks are of those who wait")
         gangs = {id: t for id, t in queue.items() if len(state.missing_devices(t)) > 1}
         _rule(line.gangs == gangs, "who waits for more devices is known")
-        in_order = sorted(queue.values(), key=lambda t: t.place)
+        in_order = sorted(queue.values(), key=lambda t: state.lines.order(device, t))
         by_owner = {o: [t for t in in_order if t.owner == o] for o in line.of_owner}
-        _rule(line.of_owner == by_owner, "who waits is known by owner, first come first")
+        _rule(line.of_owner == by_owner, "who waits is known by owner, the least first")
         _rule(line.finish_of.keys() == by_owner.keys(), "owners who wait have finish times")
         _rule(sum(map(len, by_owner.values())) == len(queue), "everybody who waits has an owner")
         classes = Counter(t.runs_as for t in users)
@@ -97,8 +97,10 @@ def lines_are_of_tenants(state: State) -> None:
         _rule(all(classes[each] == counted[each] for each in counted), "classes are counted")
         waiting = {id: t for id, t in queue.items() if not state.is_passed_over(t)}
         _rule(line.waiting == waiting, "who waits and is not passed over is known")
+        _rule(+line.waits_of == Counter(t.owner for t in waiting.values()), "whose they are, too")
         head = next((line.rank_of[t.id][0] for t in line.queue if t.id in waiting), LAST)
         pressed = head in (URGENT, GUARANTEED, FIRST) or (head == ORDINARY and line.batch > 0)
+        pressed |= any(holder.owner in by_owner for holder in line.holders)
         _rule((device in state.changes.pressed) == pressed, "devices are pressed by new cells")
         _rule(line.lacking == {t.id: t for t in lacking}, "who lacks a device is on its line")
 
@@ -260,7 +262,9 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
         others_wait = any(
             not state.missing_devices(other).isdisjoint(tenant.turn.devices)
             for other in state.queue.values()
-            if other is not tenant and not state.is_passed_over(other)
+            if other is not tenant
+            and not state.is_passed_over(other)
+            and state.lines.ends_quantum(tenant, other)
         )
         contended = state.turns_are_on and others_wait
         is_incomplete = bytes_to_come(tenant) > 0

@@ -9,18 +9,17 @@ those whose class or new cell goes first (classes.py), the earliest before the o
 virtual finish time of their owners. Whether an owner is within its share is looked at when a tenant
 comes, and when the device changes hands.
 
-Tenants of one owner take turns among themselves: the owner's time is that of the one which has
-waited longest. It is looked at when another one of the owner's tenants becomes that, and when a
-turn of the owner begins or ends.
+Tenants of one owner take turns among themselves, the least recent use first (recent.py): the
+owner's time is that of the one which would be served. It is looked at when somebody of the owner
+begins or ceases to wait, and when a turn of the owner begins or ends.
 """
 
 from __future__ import annotations
 
 import math
 import pickle
-from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from bisect import insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from .accounts import Accounts, Use
 from .changes import TAIL, Changes
 from .ids import DeviceId, Seconds, TenantId, TurnId
 from .limits import judge, limit_turn, watch
+from .line import Line, Rank, take_turns
 from .records import NOWHERE, Places
 from .shares.classes import (
     BLOCKED,
@@ -39,7 +39,6 @@ from .shares.classes import (
     ORDINARY,
     OVER,
     STARVED,
-    URGENT,
     TenantClass,
     level,
 )
@@ -59,92 +58,6 @@ _LEVELS = {
     Standing.OVER: OVER,
     Standing.BLOCKED: BLOCKED,
 }
-
-Rank = tuple[int, float, int]
-"""How soon it is served (classes.py), where that is by share the virtual finish time of its owner,
-and the number of its arrival."""
-
-
-@dataclass(slots=True, eq=False)
-class Line:
-    """The tenants of one device."""
-
-    users: dict[TenantId, Tenant] = field(default_factory=dict)
-    """Those that could use it."""
-    owners: Counter[str] = field(default_factory=Counter)
-    """How many of these are whose."""
-    batch: int = 0
-    """How many of these are `batch`."""
-    realtime: int = 0
-    holders: list[Tenant] = field(default_factory=list)
-    """Those that have a turn on it, the earliest turn first."""
-    uses: dict[TenantId, Use] = field(default_factory=dict)
-    """To whom the time of each holder is charged."""
-    lacking: dict[TenantId, Tenant] = field(default_factory=dict)
-    """Those that have a turn, but not on this device of theirs."""
-    queue: list[Tenant] = field(default_factory=list)
-    """Those that queue for it, in the order in which they will be served."""
-    waiting: dict[TenantId, Tenant] = field(default_factory=dict)
-    """Those of the queue that could be served, but for whoever has the device. Others are passed
-    over: they hurry nobody, and their owners are not present for them."""
-    ranks: list[Rank] = field(default_factory=list)
-    """Of each in the queue."""
-    rank_of: dict[TenantId, Rank] = field(default_factory=dict)
-    of_owner: dict[str, list[Tenant]] = field(default_factory=dict)
-    """The queue by owners, first come first."""
-    finish_of: dict[str, float] = field(default_factory=dict)
-    """The virtual finish time of each of these owners, as it was looked at last."""
-    gangs: dict[TenantId, Tenant] = field(default_factory=dict)
-    """Of those that queue, the ones that lack other devices too."""
-
-    def index(self, tenant: Tenant) -> int:
-        """How many are before the tenant, which is in the queue."""
-        return bisect_left(self.ranks, self.rank_of[tenant.id])
-
-    def behind(self, rank: Rank) -> list[Tenant]:
-        """Those of the queue from this rank on."""
-        return self.queue[bisect_left(self.ranks, rank) :]
-
-    def in_order(self) -> Iterator[Tenant]:
-        """Those that wait, in the order in which they will be served."""
-        return (tenant for tenant in self.queue if tenant.id in self.waiting)
-
-    @property
-    def head(self) -> int | None:
-        """How soon the first of those is served; None: nobody waits."""
-        if self.waiting:
-            for tenant in self.queue:
-                if tenant.id in self.waiting:
-                    return self.rank_of[tenant.id][0]
-        return None
-
-    @property
-    def presses(self) -> bool:
-        """Whether turns of others may end for the first of those."""
-        head = self.head
-        return head in (URGENT, GUARANTEED, FIRST) or (head == ORDINARY and self.batch > 0)
-
-    def who_uses(self) -> list[Use]:
-        """The device, now. Nobody uses it on credit while nobody queues."""
-        waited_for = bool(self.queue)
-        uses = self.uses.values()
-        return [
-            each if waited_for else Use(each.owner, on_credit=False, name=each.name)
-            for each in uses
-        ]
-
-    def add(self, tenant: Tenant, rank: Rank) -> None:
-        """To the queue."""
-        index = bisect_left(self.ranks, rank)
-        self.ranks.insert(index, rank)
-        self.queue.insert(index, tenant)
-        self.rank_of[tenant.id] = rank
-
-    def take_out(self, tenant: Tenant) -> Rank:
-        """Of the queue."""
-        index = self.index(tenant)
-        del self.queue[index], self.ranks[index]
-        return self.rank_of.pop(tenant.id)
 
 
 @dataclass(slots=True)
@@ -253,7 +166,8 @@ class Lines:
         assert tenant.turn is not None
         for device in tenant.places.holds:
             self.charge(device)
-            self.of[device].uses[tenant.id] = Use(tenant.owner, on_credit=False, name=tenant.name)
+            uses = self.of[device].uses
+            uses[tenant.id] = replace(uses[tenant.id], on_credit=False, lacks=False)
         levels = [self.level_again(device, tenant) for device in tenant.places.holds]
         found = self.level_of_turn(tenant, max(levels, default=ORDINARY))
         if found != tenant.turn.level:
@@ -343,6 +257,7 @@ class Lines:
                 self.of[device].waiting[tenant.id] = tenant
             else:
                 del self.of[device].waiting[tenant.id]
+            self.of[device].waits_of[tenant.owner] += 1 if device in now.waits else -1
         for device in sorted(queued):
             self._note_waiter(device, tenant, device in now.queues)
         for device in sorted(hurries & before.queues & now.queues):
@@ -409,6 +324,7 @@ class Lines:
             line.owners[tenant.owner] -= 1
             if not line.owners[tenant.owner]:
                 del line.owners[tenant.owner]
+                line.last_turn_of.pop(tenant.owner, None)
         if len(line.owners) != owners and self.rules is not None and self.rules.parts_hang_on_users:
             self.judge_soon((*line.queue, *line.holders))
 
@@ -428,13 +344,21 @@ class Lines:
         if holds:
             assert tenant.turn is not None
             insort(line.holders, tenant, key=turn_of)
-            on_credit, lacks = tenant.turn.level == FIRST, tenant.standing is Standing.GUARANTEED
-            line.uses[tenant.id] = Use(tenant.owner, on_credit, lacks, tenant.name)
+            line.last_turn_of[tenant.owner] = tenant.turn.id
+            line.uses[tenant.id] = Use(
+                tenant.owner,
+                on_credit=tenant.turn.level == FIRST,
+                lacks=tenant.standing is Standing.GUARANTEED,
+                name=tenant.name,
+                tenant=tenant.id,
+                on_own_credit=tenant.turn.on_own_credit,
+            )
             if self.rules is not None:
                 limit_turn(self, tenant)
         else:
             line.holders.remove(tenant)
             del line.uses[tenant.id]
+        self._note_pressed(device)
         self.changes.of_line(device)
         self.changes.of_memory(device)
         recalled = not holds and tenant.state is TenantState.RECALLED
@@ -452,9 +376,9 @@ class Lines:
     def _note_waiter(self, device: DeviceId, tenant: Tenant, queues: bool) -> None:
         line = self.of[device]
         siblings = line.of_owner.setdefault(tenant.owner, [])
-        eldest = siblings[0] if siblings else None
+        first = siblings[0] if siblings else None
         if queues:
-            insort(siblings, tenant, key=_place)
+            insort(siblings, tenant, key=lambda each: self.order(device, each))
             rank = self._rank(device, tenant, line.finish_of.get(tenant.owner, 0.0))
             line.add(tenant, rank)
         else:
@@ -465,8 +389,9 @@ class Lines:
         if not siblings:
             del line.of_owner[tenant.owner]
             del line.finish_of[tenant.owner]
-        elif siblings[0] is not eldest:
+        elif siblings[0] is not first:
             self._renew(device, tenant.owner)
+        self._note_pressed(device)
 
     def _renew(self, device: DeviceId, owner: str) -> None:
         """The owner's tenants have the places in the line that are theirs now."""
@@ -474,6 +399,7 @@ class Lines:
         siblings = line.of_owner.get(owner)
         if not siblings:
             return
+        siblings.sort(key=lambda each: self.order(device, each))
         finish_s = self.accounts.finish_s(device, owner, siblings[0].next_quantum_s)
         line.finish_of[owner] = finish_s
         for tenant in siblings:
@@ -489,10 +415,11 @@ class Lines:
     def _rank(self, device: DeviceId, tenant: Tenant, finish_s: float) -> Rank:
         line, accounts = self.of[device], self.accounts
         if tenant.boosted:
-            return (BOOSTED, 0.0, tenant.place)
+            return (BOOSTED, 0.0, 0.0, tenant.place)
         lacks = tenant.standing is Standing.GUARANTEED
         new_cell = tenant.asks_to_go_first and accounts.owners[tenant.owner].credit_s > 0
         new_cell = new_cell and (lacks or accounts.of[device].not_promised_s > 0)
+        new_cell = new_cell and not self.is_behind_a_sibling(device, tenant)
         found = FIRST if new_cell else ORDINARY
         if line.batch or line.realtime:
             found = level(
@@ -506,31 +433,72 @@ class Lines:
             own = _LEVELS[tenant.standing]
             found = min(found, own) if own == GUARANTEED else own
         if found not in BY_SHARE:
-            return (found, 0.0, tenant.place)
-        return (found, finish_s, tenant.place - tenant.lacks_its_own * _BEFORE_SIBLINGS)
+            return (found, 0.0, 0.0, tenant.place)
+        if tenant.succeeds is not None:
+            finish_s = -math.inf
+        return (found, finish_s, *self.order(device, tenant))
+
+    def order(self, device: DeviceId, tenant: Tenant) -> tuple[float, int]:
+        """Among its siblings: by what it has had of late. Whose user has given a turn away comes
+        last, until somebody else has had one."""
+        if tenant.lacks_its_own:
+            return (-math.inf, tenant.place - _BEFORE_SIBLINGS)
+        if tenant.gave_turn >= self.of[device].last_turn_of.get(tenant.owner, 0) > 0:
+            return (math.inf, tenant.place)
+        if tenant.goes_before_siblings:
+            return (-math.inf, tenant.place)
+        return (self.accounts.recent.key(tenant.id, tenant.wanted_devices), tenant.place)
+
+    def is_behind_a_sibling(self, device: DeviceId, tenant: Tenant) -> bool:
+        """Whether one that has the device, or waits for it, has had less."""
+        if tenant.goes_before_siblings:
+            return False
+        line, recent = self.of[device], self.accounts.recent
+        holders = [each for each in line.holders if each.owner == tenant.owner]
+        own = recent.key(tenant.id, tenant.wanted_devices)
+        return any(
+            recent.key(each.id, each.wanted_devices) < own
+            for each in (*holders, *line.siblings(tenant))
+            if each is not tenant
+        )
 
     def _within_share(self, device: DeviceId, tenant: Tenant) -> bool:
         return self.accounts.ahead_s(device, tenant.owner) <= _AHEAD_LEAST_S
 
     def _line_moved(self, device: DeviceId, rank: Rank) -> None:
+        self._note_pressed(device)
+        self.changes.of_line(device, rank)
+
+    def _note_pressed(self, device: DeviceId) -> None:
         if self.of[device].presses:
             self.changes.pressed[device] = None
         else:
             self.changes.pressed.pop(device, None)
-        self.changes.of_line(device, rank)
 
     def held_by_others(self, tenant: Tenant, device: DeviceId) -> bool:
         """Whether somebody else has a turn on the device."""
         return any(holder is not tenant for holder in self.of[device].holders)
 
+    def ends_quantum(self, tenant: Tenant, waiter: Tenant) -> bool:
+        """Whether the tenant's turn lasts only a quantum while that one waits: for all but
+        siblings that take over by recent use, and for these where the tenant has a limit."""
+        limited = bool(self.accounts.concerned(tenant.owner, tenant.name)[1:])
+        return limited or not take_turns(tenant, waiter)
+
+    def compete(self, tenant: Tenant, devices: Iterable[DeviceId]) -> bool:
+        """Whether such a one waits for one of these devices."""
+        for line in (self.of[device] for device in devices):
+            itself = tenant.id in line.waiting
+            if len(line.waiting) - itself > line.waits_of[tenant.owner] - itself:
+                return True
+            if any(self.ends_quantum(tenant, each) for each in line.siblings(tenant)):
+                return True
+        return False
+
     def others_queue(self, tenant: Tenant, device: DeviceId) -> bool:
         """Whether somebody else queues for the device that could be served."""
         waiting = self.of[device].waiting
         return len(waiting) > (tenant.id in waiting)
-
-
-def _place(tenant: Tenant) -> int:
-    return tenant.place
 
 
 def turn_of(tenant: Tenant) -> TurnId:

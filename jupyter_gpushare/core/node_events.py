@@ -12,6 +12,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .needs import cell_ends, forget_waits_in_vain
 from .placement import needed_now, placed
 from .records import Client, Device, Tenant
+from .remembered import remember
 from .residency import Residency
 from .settings import SchedulerSettings, TurnTaking
 from .state import State
@@ -63,7 +64,7 @@ class NodeEvents:
             case ev.DeviceWithdrawn():
                 self._device_withdrawn(known_device(self._state, event.device))
             case ev.OwnerRemembered():
-                self._state.remember(event)
+                remember(self._state, event)
             case ev.TenantRegistered():
                 self._tenant_registered(event)
             case ev.TenantRemoved():
@@ -214,7 +215,7 @@ class NodeEvents:
 def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> None:
     """A cell begins or ends in the process. The tenant has one as long as any process has."""
     if begins and not state.in_cell(tenant):
-        state.cell_begins(tenant)
+        state.work_begins(tenant)
     had_one = state.in_cell(tenant)
     client.in_cell = begins
     if had_one and not state.in_cell(tenant):
@@ -223,7 +224,8 @@ def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> 
 
 
 def note_cell_end(state: State, tenant: Tenant) -> None:
-    """Its length is remembered, if it has used a device."""
+    """Its length is remembered, if it has used a device. The next call of its tenant is new."""
+    tenant.came = True
     cell_ends(state, tenant)
     used_s = state.cell_used_s(tenant)
     if used_s > 0 and tenant.wanted_devices:

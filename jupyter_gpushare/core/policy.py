@@ -5,7 +5,7 @@ The rules, in short:
 
 - Each device has a line (lines.py): new cells go first, as far as the credit of their owners goes
   and requests leave time for them; the others follow by weighted fair sharing among owners
-  (accounts.py), and an owner's tenants take turns among themselves.
+  (accounts.py). An owner's tenants take turns among themselves, the least recent use first.
 - A tenant is served when each device that it lacks is free, and nobody before it on one of its
   lines can be served (gangs.py). So one that wants several devices gets them all or none.
 - A turn whose drain has stalled for a further device gets that device before all who wait without a
@@ -15,6 +15,8 @@ The rules, in short:
   comes; and one whose waiters come and go (interrupted cells) does not begin anew each time.
 - A turn whose quantum is over goes on for another one where its owner would be served next all the
   same: nothing is won by handing the device over to the one who has it.
+- Quanta are between owners. A turn ends for a sibling which has had less of late (recent.py), or
+  whose new cell can pay for that from its own credit. The sibling has what is left of the quantum.
 - Quanta grow with the cell: a turn is as long as the cell has used the device so far, within the
   settings, and long enough that memory which moves for it costs `swap_percent` of it.
 - A turn ends at once for a new cell that goes first, if nothing has to move. Else it ends when the
@@ -44,25 +46,26 @@ from .commands import RecallReason
 from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
+from .line import take_turns
 from .needs import GRACE_S, Largest, is_waiting
+from .new_work import shortest_quantum_s
 from .records import (
     Obstacle,
     ObstacleKind,
     Tenant,
     Turn,
 )
-from .settings import SchedulerSettings
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
+from .siblings import has_had_more, sibling_takes_over
 from .space.obstacles import obstacle, obstacle_on
 from .state import State
+from .swap_budget import restore_s, swap_may_begin_s
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
 _PROGRESS_STEPS = 16
 _WORTH_PASSING_S: Seconds = 0.02
 """A turn whose memory comes back within this time ends for nobody: two hand-overs take some ms."""
-_CREDIT_LEAST_S: Seconds = 0.05
-"""With less credit than this, a new cell does not go first: it would be over at once."""
 
 
 Served = tuple[list[Tenant], dict[TenantId, Obstacle]]
@@ -296,8 +299,8 @@ def _quantum_without_limit_s(state: State, tenant: Tenant) -> Seconds:
     settings = state.settings
     if settings.quantum_s:
         return settings.quantum_s
-    restore_s = max((_restore_s(state, tenant, each) for each in tenant.wanted_devices), default=0)
-    pays_s = restore_s * (100 - settings.swap_percent) / settings.swap_percent
+    back_s = max((restore_s(state, tenant, each) for each in tenant.wanted_devices), default=0)
+    pays_s = back_s * (100 - settings.swap_percent) / settings.swap_percent
     wanted_s = max(state.cell_used_s(tenant), pays_s)
     return min(max(wanted_s, settings.quantum_min_s), settings.quantum_max_s)
 
@@ -309,52 +312,17 @@ def is_next_again(state: State, tenant: Tenant) -> bool:
     quantum_s = quantum_of_s(state, tenant)
     for device in tenant.turn.devices:
         line = state.lines.of[device]
-        waiter = next((each for each in line.in_order() if each is not tenant), None)
-        if waiter is None:
-            continue
-        level, finish_s, _ = line.rank_of[waiter.id]
         own_level = state.lines.level_again(device, tenant)
-        if level != own_level:
-            if level < own_level:
-                return False
-            continue
-        if level in BY_SHARE and waiter.owner == tenant.owner:
-            if tenant.lacks_its_own and not waiter.lacks_its_own:
+        for waiter in line.in_order():
+            if waiter is tenant or has_had_more(state, tenant, waiter):
                 continue
-            return False
-        own_s = state.accounts.finish_s(device, tenant.owner, quantum_s)
-        if level not in BY_SHARE or finish_s <= own_s:
-            return False
+            level, finish_s, _, _ = line.rank_of[waiter.id]
+            own_s = state.accounts.finish_s(device, tenant.owner, quantum_s)
+            is_later = level in BY_SHARE and finish_s > own_s and waiter.owner != tenant.owner
+            if level < own_level or (level == own_level and not is_later):
+                return False
+            break
     return True
-
-
-def shortest_quantum_s(settings: SchedulerSettings) -> Seconds:
-    """A cell is new until it has used a device for so long."""
-    return settings.quantum_s or settings.quantum_min_s
-
-
-def is_new_cell(state: State, tenant: Tenant) -> bool:
-    """Whether a cell of the tenant runs that has used hardly any device time yet."""
-    if not (state.turns_are_on and state.settings.credit_s and state.in_cell(tenant)):
-        return False
-    if tenant.gave_way:
-        return False
-    return state.cell_used_s(tenant) < shortest_quantum_s(state.settings)
-
-
-def may_go_first(state: State, tenant: Tenant) -> bool:
-    """Whether the tenant wants a turn for a new cell, and its owner can pay for that."""
-    if tenant.turn is not None or not is_new_cell(state, tenant):
-        return False
-    most_s = state.settings.credit_s
-    left_s = state.accounts.credit_left_s(tenant.owner, state.devices, most_s)
-    return left_s >= _CREDIT_LEAST_S
-
-
-def _restore_s(state: State, tenant: Tenant, device: DeviceId) -> Seconds:
-    """How long the tenant's memory takes to come back to the device."""
-    parked = sum(share.bytes_parked for share in state.shares_of(tenant, device))
-    return parked / state.devices[device].swap.bytes_per_s if state.memory_moves else 0.0
 
 
 def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
@@ -371,24 +339,17 @@ def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
             level = line.rank_of[waiter.id][0]
             if not ends(level, turn.level) or (held and level != URGENT):
                 break
+            if take_turns(tenant, waiter):
+                continue  # it takes over by what it has had
             of_one_owner = waiter.owner == tenant.owner and not waiter.lacks_its_own
             if level == GUARANTEED and of_one_owner:
                 break
             if waiter is tenant or len(waiter.wanted_devices) > 1:
                 break  # whether it could be served hangs on devices that nobody looks at here
             if obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
-                moments.append(max(waiter.short_until_s, _swap_may_begin_s(state, waiter, device)))
+                moments.append(max(waiter.short_until_s, swap_may_begin_s(state, waiter, device)))
                 break
     return min(moments, default=None)
-
-
-def _swap_may_begin_s(state: State, waiter: Tenant, device: DeviceId) -> Seconds:
-    """When the device's swap budget covers the way of the waiter's memory in, and of somebody's
-    out and back; at the latest when the waiter has waited for long enough."""
-    both_ways_s = 2 * _restore_s(state, waiter, device)
-    latest_s = waiter.queued_at_s + state.settings.swap_wait_max_s
-    swap = state.devices[device].swap
-    return min(latest_s, swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +360,8 @@ class Recall:
     device_name: str = ""
     """The device that is taken."""
     own_sake: bool = False
+    heir: Tenant | None = None
+    """The sibling for which it ends."""
 
 
 def recall_due(
@@ -427,9 +390,10 @@ def recall_due(
         return Recall(RecallReason.NO_SPACE, own_sake=True)
     if _lets_pass(state, tenant, turn):
         return Recall(RecallReason.LETS_PASS)
-    ends_s = turn_ends_s(state, tenant, turn)
-    if ends_s is not None and turn.cell_ended and tenant.id not in state.holds:
+    others_wait = state.others_queue(tenant, turn.devices)
+    if others_wait and turn.cell_ended and tenant.id not in state.holds and not turn.restores:
         return Recall(RecallReason.CELL_ENDED)
+    ends_s = turn_ends_s(state, tenant, turn)
     if ends_s is not None and now_s >= ends_s:
         return Recall(RecallReason.QUANTUM_OVER)
     pressed_s = pressed_at_s(state, tenant)
@@ -437,6 +401,9 @@ def recall_due(
         heads = _heads(state, turn)
         for_cell = FIRST in heads and URGENT not in heads
         return Recall(RecallReason.CELL_WAITS if for_cell else RecallReason.GOES_FIRST)
+    sibling = sibling_takes_over(state, tenant)
+    if sibling is not None and now_s >= sibling[0]:
+        return Recall(RecallReason.SIBLING, heir=sibling[1])
     return None
 
 
@@ -468,7 +435,7 @@ def _lets_pass(state: State, tenant: Tenant, turn: Turn) -> bool:
         return False
     if line.rank_of[waiter.id][0] != FIRST or _lacks_memory(state, waiter):
         return False
-    if _restore_s(state, tenant, device.id) < _WORTH_PASSING_S:
+    if restore_s(state, tenant, device.id) < _WORTH_PASSING_S:
         return False
     return may_come_ahead(state, device, tenant)
 
@@ -496,8 +463,9 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
         deadlines += [each.overdue_at_s(overdue_s) for each in tenant.clients.values()]
     if tenant.state is TenantState.HOLDING or _goes_unwanted(tenant):
         ends_s = turn_ends_s(state, tenant, turn)
-        pressed_s = pressed_at_s(state, tenant)
+        pressed_s, sibling = pressed_at_s(state, tenant), sibling_takes_over(state, tenant)
         deadlines += [ends_s, pressed_s, judged_at_s(state, tenant)]
+        deadlines.append(None if sibling is None else sibling[0])
     return min((each for each in deadlines if each is not None), default=None)
 
 

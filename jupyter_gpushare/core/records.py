@@ -205,6 +205,10 @@ class Turn:
     """What of the tenant's memory was parked when it was granted."""
     gives_way: bool = False
     """It ends because a call of the tenant waits for memory that others cannot move."""
+    has_rest: bool = False
+    """Its quantum is what a sibling has left of one."""
+    on_own_credit: bool = False
+    """Its new cell goes before siblings that have had less, as far as its own credit lasts."""
     lets_pass: bool = False
     """It ends while its memory comes back, for a tenant whose memory is there."""
     lacks_memory_on: dict[DeviceId, Seconds] = field(default_factory=dict)
@@ -214,6 +218,16 @@ class Turn:
     def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
         """It goes on although its quantum is over, and others wait."""
         self.quantum_s, self.contended_s, self.contended_since_s = quantum_s, 0.0, now_s
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """A turn has ended for this tenant, a sibling of the one that had it."""
+
+    quantum_s: Seconds | None
+    """The rest of a quantum, where others wait for it too: their place in the line stays."""
+    on_own_credit: bool
+    """Its new cell goes before a sibling that has had less."""
 
 
 @dataclass(slots=True)
@@ -328,6 +342,17 @@ class Tenant:
     """A cell of it runs, as the kernel's server sees it."""
     cell_used_s: Seconds = 0.0
     """How long turns of the present cell have lasted, those apart that have not ended."""
+    came: bool = True
+    """It has given the device back by itself since its last turn was asked for, or a cell of it has
+    ended: its next call is a new one."""
+    gave_turn: int = 0
+    """The turn that its user has given away. It gets no other one before another tenant has."""
+    goes_before_siblings: bool = False
+    """It queues for a new cell that it can pay for from its own credit."""
+    succeeds: Succession | None = None
+    """Where it waits for a turn that ends for it."""
+    in_burst: bool = False
+    """It works outside a cell since it asked for a turn, after a moment without work."""
     gave_way: bool = False
     """Its user has given a turn of the present cell away: that cell does not go first again."""
     next_quantum_s: Seconds = 0.0

@@ -47,6 +47,7 @@ from .needs import forget_waits, stand_still
 from .node_events import NodeEvents, known_device, note_cell
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Tenant
+from .remembered import remember, to_remember
 from .residency import Residency
 from .settings import SchedulerSettings
 from .snapshot import Snapshot, Status
@@ -246,8 +247,8 @@ class Machine:
         for old in before.tenants.values():
             groups = before.accounts.owners[old.owner].groups
             machine._state.add_tenant(old.without_clients(), groups)
-        for event in before.to_remember(now_s):
-            machine._state.remember(event)
+        for event in to_remember(before, now_s):
+            remember(machine._state, event)
         machine._state.habits = before.habits
         return machine
 
@@ -319,7 +320,7 @@ class Machine:
 
     def to_remember(self, now_s: Seconds) -> list[ev.OwnerRemembered]:
         """Of owners; nothing is changed."""
-        return self._state.to_remember(self._own_time_s(now_s))
+        return to_remember(self._state, self._own_time_s(now_s))
 
     def story_of(self, event: ev.Event) -> str:
         """The latest story of the tenant of this event; empty for events of no tenant."""

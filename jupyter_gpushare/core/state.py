@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from .accounts import Accounts
 from .changes import Changes
 from .errors import ClassNotAllowed, InvalidTransition
-from .events import DeviceMode, Event, OwnerRemembered
+from .events import DeviceMode, Event
 from .habits import Habits
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
@@ -91,6 +91,7 @@ class State:
     def __post_init__(self) -> None:
         self.lines = Lines(self.changes, self.accounts)
         self.accounts.quantum_longest_s = self.settings.quantum_longest_s
+        self.accounts.recent.half_s = self.settings.quantum_max_s
         self.note_rules()
 
     def note_rules(self) -> None:
@@ -144,6 +145,7 @@ class State:
         """A tenant is here that has no clients; its owner is in these groups, if that is known."""
         tenant.order = self.next_arrival()
         self.tenants[tenant.id] = tenant
+        self.accounts.recent.comes(tenant.id, tenant.owner)
         self.place(tenant, tenant.placement)
         self.note_owner(tenant.owner, groups)
         self.classify(tenant)
@@ -202,27 +204,12 @@ class State:
         self.holds_to_come.pop(tenant.id, None)
         self.evicted.discard(tenant.id)
         self.placed.pop(tenant.id, None)
+        self.accounts.recent.ends(tenant.id, tenant.owner, self.accounts.now_s)
+        self.accounts.recent.forget(self.tenants, self.accounts.now_s)
         self.changes.of_tenant(tenant)
         if len(self.accounts.owners) > self.accounts.owners_many:
             here = {each.owner for each in self.tenants.values()}
             self.accounts.forget_owners(here, self.settings.credit_s)
-
-    def remember(self, event: OwnerRemembered) -> None:
-        """What an owner owed, and its credit, outlive a scheduler."""
-        self.note_owner(event.owner, None)
-        self.accounts.remember(event.owner, event.credit_s, dict(event.debts))
-
-    def to_remember(self, now_s: Seconds) -> list[OwnerRemembered]:
-        """Of the owners that owe something at this time, or have not all of their credit."""
-        accounts, most_s = self.lines.accounts_at(now_s), self.settings.credit_s
-        debts = accounts.debts()
-        found = []
-        for name in accounts.owners:
-            left_s, owed = accounts.credit_left_s(name, self.devices, most_s), debts.get(name, {})
-            if owed or left_s < most_s:
-                debt = tuple(owed.items())
-                found.append(OwnerRemembered(owner=name, credit_s=left_s, debts=debt))
-        return found
 
     def note_devices(self, client: Client) -> None:
         """The client's devices have changed, or what can be used of them."""
@@ -308,7 +295,7 @@ class State:
     def leave_queue(self, tenant: Tenant) -> None:
         """From any place in it."""
         del self.queue[tenant.id]
-        tenant.starved = False
+        tenant.starved, tenant.succeeds = False, None
         self.obstacles.pop(tenant.id, None)
         self.changes.of_tenant(tenant)
         self.note_turn(tenant)
@@ -378,6 +365,7 @@ class State:
         """Weights may have changed."""
         self.lines.charge_everything()
         self.accounts.quantum_longest_s = self.settings.quantum_longest_s
+        self.accounts.recent.fade_in(self.settings.quantum_max_s, self.accounts.now_s)
         self.note_rules()
         weights = self.weights
         for name, owner in self.accounts.owners.items():
@@ -398,12 +386,17 @@ class State:
         """An admin pauses, drains or opens the device. Whoever queues for it may stand on other
         lines too."""
         device.mode = mode
+        self.lines.charge(device.id)
+        self.accounts.recent.pause(device.id, mode is not DeviceMode.OPEN, self.accounts.now_s)
         self.changes.of_line(device.id)
         self.changes.of_memory(device.id)
         line = self.lines.of[device.id]
         for tenant in (*line.holders, *line.lacking.values(), *line.queue):
             self.changes.of_tenant(tenant)
             self.note_turn(tenant)
+        for tenant in line.queue:
+            self.lines.stir(device.id, tenant)  # it waits for another reason
+        self.lines.renew_everybody()
 
     def paused_device(self, devices: Set[DeviceId]) -> Device | None:
         """One of these devices on which no new turn begins."""
@@ -514,9 +507,9 @@ class State:
         """Whether a notebook cell of the tenant runs."""
         return tenant.busy or any(client.in_cell for client in tenant.clients.values())
 
-    def cell_begins(self, tenant: Tenant) -> None:
-        """What the tenant uses from now on is for a new cell."""
-        tenant.cell_used_s, tenant.gave_way = 0.0, False
+    def work_begins(self, tenant: Tenant, *, in_burst: bool = False) -> None:
+        """What the tenant uses from now on is for a new cell, or for a burst outside of one."""
+        tenant.cell_used_s, tenant.gave_way, tenant.in_burst = 0.0, False, in_burst
         if tenant.turn is not None:
             tenant.turn.counted_from_s = self.accounts.now_s
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .changes import Outbox, forget_recall, forget_recalls, note_wanted, put_recall
-from .commands import GrantTurn, KillClient, RecallReason, ReopenGate, ReportOverdue
+from .changes import Outbox, forget_recall, forget_recalls, note_wanted, put_grant, put_recall
+from .commands import KillClient, RecallReason, ReopenGate, ReportOverdue
 from .holds import Holds
-from .ids import DeviceId, Seconds, TurnId
+from .ids import Seconds, TurnId
 from .lines import turn_of
 from .needs import stalls
+from .new_work import begins_burst, is_new_cell, may_go_before_siblings, may_go_first
 from .policy import (
     Recall,
     bytes_to_come,
     grantable,
     is_cut_short,
-    is_new_cell,
     is_next_again,
-    may_go_first,
     progress_time_s,
+    quantum_ends_s,
     quantum_of_s,
     recall_due,
     to_judge,
@@ -33,6 +33,7 @@ from .policy import (
 from .records import Client, Tenant, Turn
 from .settings import OverduePolicy
 from .shares.classes import FIRST, ORDINARY
+from .siblings import goes_on_own_credit, succession
 from .space.obstacles import obstacle
 from .state import State
 from .transitions import (
@@ -75,7 +76,7 @@ class Turns:
             client.asked_at_s = now_s
         self._state.move_client(client, ClientTrigger.ASK)
         if client.state in (ClientState.HOLDING, ClientState.PASSING):
-            self._tell_grant(client)
+            put_grant(self._outbox, self._state, client)
 
     def rejoin(self, client: Client, held_turn: TurnId) -> None:
         """The client comes back with an open gate; its turn is taken up when it names devices."""
@@ -93,7 +94,8 @@ class Turns:
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """Its user gives its turn away. One that is asked already need not be again."""
         self._holds.end(tenant, now_s)
-        tenant.gave_way |= tenant.turn is not None
+        if tenant.turn is not None:
+            tenant.gave_way, tenant.gave_turn = True, tenant.turn.id
         if tenant.state in (TenantState.RECALLED, TenantState.STALLED):
             for client in tenant.clients.values():
                 note_wanted(client, now_s)
@@ -120,7 +122,7 @@ class Turns:
     def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
         """A cell began or ended. Its mark is on this turn: work that runs on gets others."""
         if busy and not self._state.in_cell(tenant):
-            self._state.cell_begins(tenant)
+            self._state.work_begins(tenant)
         tenant.busy = busy
         if tenant.turn is not None:
             tenant.turn.cell_ended = not busy
@@ -257,7 +259,7 @@ class Turns:
             if client.state is ClientState.WAITING:
                 self._state.move_client(client, ClientTrigger.PASS)
                 client.turn = self._new_turn_id()
-                self._tell_grant(client)
+                put_grant(self._outbox, self._state, client)
             elif client.state is ClientState.HOLDING:
                 self._state.move_client(client, ClientTrigger.PASS)
                 forget_recall(client)
@@ -329,7 +331,10 @@ class Turns:
                 tenant.queued_at_s = now_s
             tenant.waited_since_s = waited_since_s
             tenant.has_waited = False
+            if begins_burst(state, tenant):
+                state.work_begins(tenant, in_burst=True)
             tenant.next_quantum_s = quantum_of_s(state, tenant)
+            tenant.goes_before_siblings = may_go_before_siblings(state, tenant)
             tenant.asks_to_go_first = may_go_first(state, tenant)
             state.join_queue(tenant)
         return [tenant for _, tenant in arriving]
@@ -364,8 +369,8 @@ class Turns:
         turn.restores = is_incomplete and waits_for_its_memory(self._state, tenant, now_s)
         if restored and not turn.restores:
             self._state.learn_swap_rate(tenant, turn)
-        others_wait = self._state.others_queue(tenant, turn.devices)
-        contended = self._state.turns_are_on and others_wait and not turn.restores
+        compete = self._state.lines.compete(tenant, turn.devices)
+        contended = self._state.turns_are_on and compete and not turn.restores
         if contended and turn.contended_since_s is None:
             turn.contended_since_s = now_s
             self._set_quantum(tenant, turn)
@@ -375,7 +380,7 @@ class Turns:
 
     def _set_quantum(self, tenant: Tenant, turn: Turn) -> None:
         """Others wait from now on: how long they do depends on what the cell has used so far."""
-        if turn.contended_s == 0:
+        if turn.contended_s == 0 and not turn.has_rest:
             turn.quantum_s = quantum_of_s(self._state, tenant)
         if turn.level == FIRST and not is_new_cell(self._state, tenant):
             self._state.lines.level_turn(tenant)
@@ -468,7 +473,11 @@ class Turns:
             granted_at_s=now_s,
             exclusive=self._state.turns_are_on,
             memory_progress_s=progress_time_s(self._state, now_s),
+            on_own_credit=goes_on_own_credit(self._state, tenant),
         )
+        if tenant.succeeds is not None and tenant.succeeds.quantum_s is not None:
+            tenant.turn.quantum_s = tenant.succeeds.quantum_s
+            tenant.turn.has_rest = True
         tenant.counters.turns += 1
         self._state.turn_holders[tenant.id] = tenant
         self._state.evicted.discard(tenant.id)
@@ -485,6 +494,7 @@ class Turns:
             tenant.cell_used_s += now_s - turn.counted_from_s
             tenant.let_pass &= turn.is_incomplete
         tenant.turn = None
+        tenant.came = tenant.state is TenantState.HOLDING
         if (hold := self._state.holds.pop(tenant.id, None)) is not None:
             # The turn ended before its time: the rest of the hold is for the next one.
             self._holds.keep(tenant, hold.until_s - now_s, now_s)
@@ -513,25 +523,16 @@ class Turns:
     def _grant_client(self, client: Client, turn: Turn) -> None:
         self._state.move_client(client, ClientTrigger.GRANT)
         client.turn = turn.id
-        self._tell_grant(client)
-
-    def _tell_grant(self, client: Client) -> None:
-        state = self._state
-        tenant = state.tenants[client.tenant]
-        devices = set[DeviceId]() if tenant.turn is None else tenant.turn.devices
-        quantum_s = state.settings.quantum_s if tenant.turn is None else tenant.turn.quantum_s
-        assert client.turn is not None
-        self._outbox.put(
-            GrantTurn(
-                client=client.id,
-                turn=client.turn,
-                quantum_s=quantum_s,
-                waiters=state.count_waiters(tenant, devices),
-            )
-        )
+        put_grant(self._outbox, self._state, client)
 
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
+        if tenant.turn is not None and recall.heir is not None:
+            self._state.lines.charge_everything()
+            ends_s = quantum_ends_s(self._state, tenant.turn)
+            left_s = None if ends_s is None else max(0.0, ends_s - now_s)
+            recall.heir.succeeds = succession(self._state, tenant, recall.heir, left_s)
+            self._state.lines.renew(tenant.owner)
         if tenant.turn is not None:
             tenant.turn.lets_pass = recall.reason is RecallReason.LETS_PASS
         self._state.move_tenant(tenant, TenantTrigger.RECALL)

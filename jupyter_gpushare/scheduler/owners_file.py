@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.core.events import OwnerRemembered
-from jupyter_gpushare.core.ids import DeviceId
+from jupyter_gpushare.core.ids import DeviceId, TenantId
 
 from .base.private_file import put_in_place
 
@@ -75,7 +75,12 @@ class OwnersFile:
             "owners": FORMAT,
             "wall_s": self._wall_clock(),
             "remembered": [
-                {"owner": each.owner, "credit_s": each.credit_s, "debts": dict(each.debts)}
+                {
+                    "owner": each.owner,
+                    "credit_s": each.credit_s,
+                    "debts": dict(each.debts),
+                    "used": each.used,
+                }
                 for each in owners
             ],
         }
@@ -95,8 +100,14 @@ def _owner(said: dict[str, Any]) -> OwnerRemembered:
         owner=str(said["owner"]),
         credit_s=_seconds(said["credit_s"]),
         debts=tuple(debts.items()),
+        used=tuple(_used(each) for each in said.get("used", ())),
         cause=_CAUSE,
     )
+
+
+def _used(said: list[Any]) -> tuple[TenantId, DeviceId, float]:
+    tenant, device, used = said
+    return TenantId(str(tenant)), DeviceId(str(device)), _seconds(used)
 
 
 def _seconds(said: object) -> float:

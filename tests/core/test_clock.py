@@ -38,6 +38,7 @@ def test_a_clock_that_goes_back_stops_nothing(back_s: float) -> None:
     desk = Desk(FIXED)
     desk.now_s = 100_000.0
     for name in "ab":
+        desk.tenant(name, owner=name)
         desk.ask(desk.client(name))
     desk.do(ev.ClockTicked(), after_s=4)
     desk.now_s -= back_s

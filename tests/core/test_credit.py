@@ -92,13 +92,13 @@ def test_a_new_cell_does_not_recall_another_new_one(desk: Desk) -> None:
 )
 @pytest.mark.parametrize("request_", [ev.ReleaseRequested, ev.EvictRequested])
 def test_who_has_given_its_turn_away_does_not_take_it_back(request_: type[ev.Event]) -> None:
-    """Of one owner, whose credit has run out and fills up again meanwhile; a long quantum, within
-    which cells are new."""
+    """Nor is it for what it has had less than a sibling; a long quantum, within which cells are
+    new."""
     desk = Desk(SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=600))
     trains = waits(desk, "trains", "ann")
-    desk.do(ev.ClockTicked(), after_s=5)
-    explores = waits(desk, "explores", "ann")
-    desk.do(ev.ClockTicked(), after_s=3)
+    desk.do(ev.ClockTicked(), after_s=0.3)
+    explores = waits(desk, "explores", "ann", cell=False)
+    desk.do(ev.ClockTicked(), after_s=0.1)
     desk.do(request_(tenant=TenantId("trains")))
     assert desk.recalled() == [trains]
     desk.drop(trains, after_s=0.02)

@@ -168,8 +168,13 @@ def test_who_is_overtaken_reads_that_it_is_its_share() -> None:
     desk = Desk()
     for tenant, owner in (("a", "ann"), ("b", "ben"), ("d", "ann"), ("c", "cem")):
         desk.tenant(tenant, owner=owner)
-    for tenant in "abdc":
-        desk.ask(desk.client(tenant), after_s=2 if tenant == "c" else 3)
+    other = desk.client("d")
+    desk.ask(other)
+    desk.drop(other, after_s=20)
+    desk.ask(desk.client("a"))
+    desk.ask(desk.client("b"), after_s=3)
+    desk.ask(other, after_s=3)
+    desk.ask(desk.client("c"), after_s=2)
     assert desk.queue() == ["b", "c", "d"]
     assert [of(desk, tenant).reason for tenant in "bcd"] == [Reason.TURN, Reason.TURN, Reason.SHARE]
 

@@ -360,8 +360,17 @@ STORY: list[Callable[[Node], None]] = [
     lambda node: node.processes["c1"].close_device(B),
     lambda node: node.die("a2"),
     lambda node: node.handle(
-        ev.OwnerRemembered(owner="away", credit_s=0.0, debts=((A, 9.0), (DeviceId("later"), 9.0)))
+        ev.OwnerRemembered(
+            owner="away",
+            credit_s=0.0,
+            debts=((A, 9.0), (DeviceId("later"), 9.0)),
+            used=((TenantId("gone"), A, 3.0), (TenantId(""), A, 2.0)),
+        )
     ),
+    lambda node: node.handle(ev.DeviceModeChanged(device=A, mode=ev.DeviceMode.PAUSED)),
+    lambda node: node.work_on(),
+    lambda node: node.handle(ev.DeviceModeChanged(device=A, mode=ev.DeviceMode.OPEN)),
+    lambda node: node.change(quantum_max_s=20.0),
     lambda node: node.change(memory_mode=MemoryMode.OFF, weights="me=2"),
     lambda node: node.handle(ev.TenantRemoved(tenant=TenantId("b"))),
     lambda node: node.tick(),

@@ -32,11 +32,12 @@ def test_a_hold_outlasts_the_quantum(desk: Desk) -> None:
     assert desk.holds_told() == {a: 0}
     (recall,) = desk.all(RecallTurn)
     assert recall.client == a
-    assert recall.reason is RecallReason.QUANTUM_OVER
+    assert recall.reason is RecallReason.SIBLING
 
 
 def test_after_a_short_hold_the_rest_of_the_quantum_is_left(desk: Desk) -> None:
     """The quantum is used up during a hold as ever, not faster and not from anew."""
+    desk.tenant("b", owner="ben")
     a, b = desk.client("a"), desk.client("b")
     desk.ask(a)
     desk.hold(a, 4)

@@ -233,6 +233,7 @@ def test_who_found_no_room_is_asked_again_when_some_is_released() -> None:
 def test_the_quantum_begins_when_memory_is_back() -> None:
     """The time for which memory is still coming back is nobody's."""
     desk = MemoryDesk(quantum_s=5)
+    desk.tenant("b", owner="ben")
     one, two = two_that_do_not_fit(desk)
     desk.ask(one)
     desk.drop(two, after_s=1)
@@ -254,6 +255,7 @@ def test_the_quantum_begins_when_memory_is_back() -> None:
 def test_the_quantum_does_not_wait_for_one_that_makes_no_progress() -> None:
     """It has its budget, and restores nothing: after `park_timeout_s` its quantum counts."""
     desk = MemoryDesk(quantum_s=5, park_timeout_s=10)
+    desk.tenant("b", owner="ben")
     one, two = two_that_do_not_fit(desk)
     desk.ask(one)
     desk.drop(two, after_s=1)

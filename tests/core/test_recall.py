@@ -38,6 +38,7 @@ def test_a_turn_has_no_end_while_nobody_waits(desk: Desk) -> None:
 @pytest.mark.promise("scheduler-40")
 def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
     """A holder that was alone for long has a whole quantum once the first other one comes."""
+    desk.tenant("b", owner="ben")
     a, b = desk.client("a"), desk.client("b")
     desk.ask(a)
     desk.ask(b, after_s=3600)
@@ -53,6 +54,7 @@ def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
 @pytest.mark.promise("scheduler-40")
 def test_waiters_that_come_and_go_use_up_one_quantum(desk: Desk) -> None:
     """Time without waiters does not count, and time with them is not forgotten."""
+    desk.tenant("b", owner="ben")
     a, b = desk.client("a"), desk.client("b")
     desk.ask(a)
     desk.ask(b)
@@ -95,6 +97,7 @@ def test_a_recall_on_one_device_recalls_the_whole_turn(desk: Desk) -> None:
 @pytest.mark.promise("scheduler-96")
 def test_a_shorter_quantum_applies_at_once(desk: Desk) -> None:
     """A live change of the quantum holds for the turn that runs."""
+    desk.tenant("b", owner="ben")
     a, b = desk.client("a"), desk.client("b")
     desk.ask(a)
     desk.ask(b)
@@ -118,6 +121,7 @@ class TestDrainStall:
 
     def recalled_pair(self, desk: Desk) -> tuple[int, int, int]:
         """A tenant of two processes, one of which has the turn and is asked for it."""
+        desk.tenant("b", owner="ben")
         holder, sibling, other = desk.client("a"), desk.client("a"), desk.client("b")
         desk.ask(holder)
         desk.ask(other)

@@ -265,6 +265,8 @@ def test_turn_ids_are_never_used_twice() -> None:
 def test_equal_turns_for_tenants_that_always_ask() -> None:
     """Tenants that always want the device get equally many turns, in a fixed round."""
     desk = Desk(TURNS_ALONE.replace(quantum_s=1))
+    for name in "abcde":
+        desk.tenant(name, owner=name)
     clients = {name: desk.client(name) for name in "abcde"}
     for client in clients.values():
         desk.ask(client)

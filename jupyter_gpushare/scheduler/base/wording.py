@@ -21,6 +21,7 @@ _RECALLS = {
     RecallReason.GOES_FIRST: "another notebook goes first by its class",
     RecallReason.CELL_WAITS: "a new cell goes first",
     RecallReason.LETS_PASS: "its memory still comes back, and a new cell has its own there",
+    RecallReason.SIBLING: "another notebook of the same user waits, which has had less of late",
     RecallReason.QUANTUM_OVER: "others wait, and the quantum of {quantum_s:g} s is over",
 }
 

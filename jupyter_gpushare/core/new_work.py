@@ -1,0 +1,59 @@
+"""Which work is new: a cell or a burst that has used hardly any device time yet. Its owner's credit
+lets it go before other owners, its own credit before siblings that have had less."""
+
+from __future__ import annotations
+
+from .ids import Seconds
+from .records import Tenant
+from .settings import SchedulerSettings
+from .state import State
+
+_CREDIT_LEAST_S: Seconds = 0.05
+"""With less credit than this, a new cell does not go first: it would be over at once."""
+_CREDIT_OF_CELLS = 0.5
+"""This part of the credit is for cells alone."""
+_BURST_GAP_S: Seconds = 0.5
+"""Work outside a cell is new when its tenant has had no turn for so long."""
+
+
+def shortest_quantum_s(settings: SchedulerSettings) -> Seconds:
+    """A cell is new until it has used a device for so long."""
+    return settings.quantum_s or settings.quantum_min_s
+
+
+def begins_burst(state: State, tenant: Tenant) -> bool:
+    """Whether the tenant, which asks for a turn, works again outside a cell after a moment without
+    work: it has given the device back by itself."""
+    if state.in_cell(tenant) or not (tenant.came and tenant.counters.turns):
+        return False
+    return state.accounts.now_s - tenant.last_turn_end_s >= _BURST_GAP_S
+
+
+def is_new_cell(state: State, tenant: Tenant) -> bool:
+    """Whether a cell of the tenant runs, or a burst, that has used hardly any device time yet."""
+    works = state.in_cell(tenant) or tenant.in_burst
+    if not (state.turns_are_on and state.settings.credit_s and works):
+        return False
+    if tenant.gave_way:
+        return False
+    return state.cell_used_s(tenant) < shortest_quantum_s(state.settings)
+
+
+def may_go_first(state: State, tenant: Tenant) -> bool:
+    """Whether the tenant wants a turn for a new cell or a burst, and its owner can pay for that.
+    Cells are paid for before bursts."""
+    if tenant.turn is not None or not is_new_cell(state, tenant):
+        return False
+    most_s = state.settings.credit_s
+    left_s = state.accounts.credit_left_s(tenant.owner, state.devices, most_s)
+    return left_s >= (_CREDIT_LEAST_S if state.in_cell(tenant) else most_s * _CREDIT_OF_CELLS)
+
+
+def may_go_before_siblings(state: State, tenant: Tenant) -> bool:
+    """Whether the tenant has come with a new cell, and can pay for that itself."""
+    is_new = tenant.came and state.in_cell(tenant) and is_new_cell(state, tenant)
+    if tenant.turn is not None or not is_new:
+        return False
+    devices, most_s = sorted(tenant.wanted_devices), state.settings.credit_s
+    left_s = state.accounts.own_credit_left_s(tenant.id, tenant.owner, devices, most_s)
+    return left_s >= _CREDIT_LEAST_S

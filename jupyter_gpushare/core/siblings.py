@@ -1,0 +1,100 @@
+"""How the tenants of one owner take turns among themselves: the least recent use first (recent.py,
+decision 0037). Questions only: nothing here changes the state."""
+
+from __future__ import annotations
+
+import math
+
+from .ids import DeviceId, Seconds
+from .line import take_turns
+from .new_work import shortest_quantum_s
+from .recent import has_less_after_s
+from .records import Succession, Tenant, Turn
+from .space.obstacles import obstacle_on
+from .state import State
+from .swap_budget import swap_may_begin_s
+
+
+def sibling_takes_over(state: State, tenant: Tenant) -> tuple[Seconds, Tenant] | None:
+    """When the tenant's turn ends for a sibling, and for which; None if none waits that could be
+    served then. Of those, the one that is first."""
+    turn = tenant.turn
+    if turn is None or turn.restores or tenant.id in state.holds or not state.turns_are_on:
+        return None
+    found: list[tuple[Seconds, Tenant]] = []
+    for device in sorted(turn.devices):
+        line = state.lines.of[device]
+        for waiter in line.siblings(tenant):
+            if not take_turns(tenant, waiter):
+                continue
+            if obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
+                found.append((sibling_takes_over_s(state, tenant, turn, waiter, device), waiter))
+                break
+    found = [each for each in found if each[0] < math.inf]
+    return min(found, key=lambda each: each[0], default=None)
+
+
+def sibling_takes_over_s(
+    state: State, tenant: Tenant, turn: Turn, waiter: Tenant, device: DeviceId
+) -> Seconds:
+    """When the holder has had more, or at once for a new cell that its own credit pays for. A turn
+    for a new cell lasts as long as its own credit, one whose memory had to come back as long as is
+    worth it."""
+    accounts = state.accounts
+    if state.lines.order(device, waiter)[0] == math.inf:
+        return math.inf
+    charged_s, recent = accounts.of[device].charged_to_s, accounts.recent
+    bounds = [waiter.short_until_s, swap_may_begin_s(state, waiter, device)]
+    bounds.append(turn.granted_at_s + _pays_s(state, turn, device))
+    if turn.on_own_credit:
+        bounds.append(charged_s + recent.of[tenant.id].credit_s)
+    if not waiter.goes_before_siblings:
+        has_s = recent.left_s(tenant.id, turn.devices, charged_s)
+        waits_s = recent.left_s(waiter.id, waiter.wanted_devices, charged_s)
+        bounds.append(charged_s + has_less_after_s(has_s, waits_s, recent.half_s))
+        if not waiter.came:
+            bounds.append(turn.granted_at_s + shortest_quantum_s(state.settings))
+    return max(bounds)
+
+
+def _pays_s(state: State, turn: Turn, device: DeviceId) -> Seconds:
+    """How long the turn lasts at least, for what its memory took to come back."""
+    if not turn.bytes_to_restore or turn.cell_ended:
+        return 0.0
+    took_s = turn.bytes_to_restore / state.devices[device].swap.bytes_per_s
+    return took_s * 100 / state.settings.swap_percent
+
+
+def succession(state: State, tenant: Tenant, heir: Tenant, quantum_s: Seconds | None) -> Succession:
+    """What a sibling takes over with the turn, of whose quantum so much is left. The turn's devices
+    are charged up to now."""
+    recent = state.accounts.recent
+    own, its = (recent.key(each.id, each.wanted_devices) for each in (tenant, heir))
+    return Succession(quantum_s, on_own_credit=heir.goes_before_siblings and own < its)
+
+
+def has_had_more(state: State, tenant: Tenant, waiter: Tenant) -> bool:
+    """Whether a sibling waits that is served after the tenant."""
+    if waiter.owner != tenant.owner or waiter.succeeds is not None:
+        return False
+    if tenant.lacks_its_own != waiter.lacks_its_own:
+        return tenant.lacks_its_own
+    if waiter.goes_before_siblings or not take_turns(tenant, waiter):
+        return False
+    recent = state.accounts.recent
+    own, other = (recent.key(each.id, each.wanted_devices) for each in (tenant, waiter))
+    return own < other
+
+
+def goes_on_own_credit(state: State, tenant: Tenant) -> bool:
+    """Whether a sibling that has had less waits, while the tenant is about to get a turn."""
+    if not tenant.goes_before_siblings:
+        return False
+    if tenant.succeeds is not None and tenant.succeeds.on_own_credit:
+        return True
+    own = state.accounts.recent.key(tenant.id, tenant.wanted_devices)
+    return any(
+        state.accounts.recent.key(each.id, each.wanted_devices) < own
+        for device in tenant.places.queues
+        for each in state.lines.of[device].siblings(tenant)
+    )

@@ -1,0 +1,302 @@
+"""The notebooks of one user among themselves: the least recent use first, and a credit of their own
+for new cells; and what other users have of that (decision 0037)."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import GrantTurn, RecallReason, RecallTurn
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+
+from .crowd import Crowd, Work
+from .desk import Desk
+
+SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF)
+LEAST = pytest.mark.promise(
+    "scheduler-98",
+    "Among one user's notebooks, who has had less of late takes over, and no quantum counts",
+)
+OWN_CREDIT = pytest.mark.promise(
+    "scheduler-99",
+    "A new cell goes before its user's other notebooks as far as its notebook's own credit lasts",
+)
+OTHERS = pytest.mark.promise(
+    "scheduler-100", "What a user's notebooks do among themselves takes nothing from other users"
+)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(SETTINGS)
+
+
+def comes(desk: Desk, name: str, owner: str = "ann", *, cell: bool = False) -> ClientId:
+    """A tenant asks for the device, in a cell or not."""
+    if name not in {each.id for each in desk.scheduler.snapshot(desk.now_s).tenants}:
+        desk.tenant(name, owner=owner)
+    client = desk.client(name)
+    if cell:
+        desk.do(ev.CellBegan(client=client))
+    desk.ask(client)
+    return client
+
+
+def later(desk: Desk, seconds: float) -> None:
+    """Time goes by, and the core is woken when it asked to be."""
+    until_s = desk.now_s + seconds
+    while desk.wake_at_s is not None and desk.wake_at_s <= until_s:
+        desk.sleep_until_woken()
+        if desk.recalled():
+            return
+    desk.do(ev.ClockTicked(), after_s=until_s - desk.now_s)
+
+
+def hand_over(desk: Desk, holder: ClientId) -> None:
+    """It gives back what was asked for, and wants it again."""
+    desk.drop(holder, ev.DropReason.RECALL)
+    granted = desk.last
+    desk.ask(holder, after_s=0.001)
+    desk.last = granted
+
+
+@LEAST
+def test_who_has_had_less_takes_over_at_once(desk: Desk) -> None:
+    train = comes(desk, "train")
+    later(desk, 60)
+    explore = comes(desk, "explore")
+    (recall,) = desk.all(RecallTurn)
+    assert (recall.client, recall.reason) == (train, RecallReason.SIBLING)
+    hand_over(desk, train)
+    assert desk.granted() == [explore]
+    later(desk, 20)
+    assert desk.recalled() == []  # it has had less still
+    later(desk, 30)
+    assert desk.recalled() == [explore]
+
+
+@LEAST
+def test_who_was_recalled_waits_for_the_shortest_turn(desk: Desk) -> None:
+    """It has not come by itself: else two would change hands all the time."""
+    one = comes(desk, "one")
+    later(desk, 60)
+    two = comes(desk, "two", cell=True)
+    hand_over(desk, one)
+    desk.do(ev.CellEnded(client=two))
+    desk.drop(two, after_s=1)
+    assert desk.granted() == [one]
+    since_s = desk.now_s
+    again = comes(desk, "two")
+    assert desk.recalled() == [one]
+    hand_over(desk, one)
+    assert desk.granted() == [again]
+    later(desk, 60)
+    assert desk.now_s - since_s > SETTINGS.quantum_min_s
+
+
+@LEAST
+def test_the_least_goes_first_and_equals_by_arrival(desk: Desk) -> None:
+    """Of three that wait."""
+    for name, seconds in (("a", 9), ("b", 3)):
+        client = comes(desk, name)
+        later(desk, seconds)
+        desk.drop(client)
+    holder = comes(desk, "h", "ben")
+    for name in ("a", "b", "c", "d"):
+        comes(desk, name)
+    assert desk.queue() == ["c", "d", "b", "a"]
+    assert desk.holders() == ["h"] and holder
+
+
+@LEAST
+def test_time_kept_through_gaps_counts(desk: Desk) -> None:
+    """Also of a turn that nobody waits for."""
+    comes(desk, "idle")
+    later(desk, 2)
+    comes(desk, "new")
+    assert desk.recalled() == [1]
+
+
+@LEAST
+def test_two_without_end_have_a_half_each() -> None:
+    """One of them is old. At most 15 hand-overs a minute."""
+    crowd = Crowd(SETTINGS)
+    crowd.add("ann", Work(in_cells=False), name="old")
+    crowd.run(3600)
+    crowd.add("ann", Work(in_cells=False), name="new")
+    crowd.run(60)
+    before = {name: crowd.of_notebook_s["ann", name] for name in ("old", "new")}
+    turns = [each.counters.turns for each in crowd.scheduler.snapshot(crowd.now_s).tenants]
+    crowd.run(600)
+    for name, had_s in before.items():
+        assert crowd.of_notebook_s["ann", name] - had_s == pytest.approx(300, rel=0.1)
+    after = [each.counters.turns for each in crowd.scheduler.snapshot(crowd.now_s).tenants]
+    assert sum(after) - sum(turns) <= 150
+
+
+@LEAST
+def test_fifty_notebooks_have_equal_parts() -> None:
+    crowd = Crowd(SETTINGS)
+    for number in range(50):
+        crowd.add("ann", Work(in_cells=False), name=f"n{number}")
+    crowd.run(1200)
+    had = [crowd.of_notebook_s["ann", f"n{number}"] for number in range(50)]
+    assert min(had) > 0.7 * max(had) > 0
+
+
+@OWN_CREDIT
+def test_a_short_cell_right_after_a_long_one_does_not_wait(desk: Desk) -> None:
+    """Its notebook has had more than the training that it goes before. The credit lasts 2 s."""
+    explore = comes(desk, "explore", cell=True)
+    later(desk, 60)
+    train = comes(desk, "train")
+    hand_over(desk, explore)
+    later(desk, 20)
+    desk.do(ev.CellEnded(client=explore))
+    desk.withdraw(explore)
+    desk.do(ev.CellBegan(client=explore), after_s=1)
+    desk.ask(explore)
+    assert desk.recalled() == [train]
+    hand_over(desk, train)
+    assert desk.granted() == [explore]
+    later(desk, 10)
+    assert desk.recalled() == [explore]
+
+
+@OWN_CREDIT
+def test_run_all_leaves_a_training_its_half() -> None:
+    """Cells of 4 s one after the other."""
+    crowd = Crowd(SETTINGS)
+    crowd.add("ann", Work(in_cells=False), name="train")
+    crowd.run(600)
+    crowd.add("ann", Work(cell_s=4.0, pause_s=0.05), name="cells")
+    crowd.run(60)
+    before = crowd.of_notebook_s["ann", "train"]
+    crowd.run(600)
+    assert crowd.of_notebook_s["ann", "train"] - before >= 0.43 * 600
+
+
+@OWN_CREDIT
+def test_splitting_a_training_into_cells_wins_nothing() -> None:
+    """Beside one that is not split."""
+    crowd = Crowd(SETTINGS)
+    crowd.add("ann", Work(in_cells=False), name="honest")
+    crowd.add("ann", Work(cell_s=0.3, pause_s=0.001), name="split")
+    crowd.run(600)
+    assert crowd.of_notebook_s["ann", "honest"] >= 0.43 * 600
+
+
+@OTHERS
+def test_a_sibling_has_the_rest_of_the_quantum(desk: Desk) -> None:
+    """And goes before the other user, whose turn comes when it would have come."""
+    train = comes(desk, "train")
+    later(desk, 60)
+    other = comes(desk, "other", "ben")
+    begun_s = desk.now_s
+    quantum_s = desk.wake_at_s - begun_s if desk.wake_at_s else 0.0
+    later(desk, 10)
+    explore = comes(desk, "explore")
+    assert desk.recalled() == [train]
+    hand_over(desk, train)
+    assert desk.granted() == [explore]
+    (grant,) = desk.all(GrantTurn)
+    assert grant.quantum_s == pytest.approx(quantum_s - 10, abs=0.1)
+    later(desk, 60)
+    assert desk.recalled() == [explore]
+    desk.drop(explore, ev.DropReason.RECALL)
+    assert desk.granted() == [other]
+    assert desk.now_s == pytest.approx(begun_s + quantum_s, abs=0.2)
+
+
+@OTHERS
+@pytest.mark.parametrize("notebooks", [1, 4])
+def test_other_users_keep_their_shares(notebooks: int) -> None:
+    """However many notebooks a user has, and whatever these do."""
+    crowd = Crowd(SETTINGS)
+    crowd.add("ben", Work(in_cells=False), name="ben")
+    for number in range(notebooks):
+        crowd.add("ann", Work(cell_s=0.5 + number, pause_s=0.01 * number), name=f"n{number}")
+    crowd.run(1200)
+    assert crowd.of_notebook_s["ben", "ben"] >= 0.46 * 1200
+
+
+@OTHERS
+def test_an_owners_credit_is_spent_only_while_another_owner_waits(desk: Desk) -> None:
+    """New cells beside one's own training cost the user nothing."""
+    train = comes(desk, "train")
+    later(desk, 30)
+    explore = comes(desk, "explore", cell=True)
+    hand_over(desk, train)
+    desk.do(ev.CellEnded(client=explore), after_s=0.4)
+    desk.drop(explore)
+    accounts = desk.scheduler._machine._state.accounts
+    assert accounts.owners["ann"].credit_s >= SETTINGS.credit_s
+
+
+# ---- what goes before it ---------------------------------------------------------------------
+
+
+@LEAST
+def test_what_a_user_gave_away_does_not_come_back_before_another_had_a_turn(desk: Desk) -> None:
+    """Although it has had less."""
+    long = comes(desk, "long")
+    later(desk, 20)
+    short = comes(desk, "short", cell=True)
+    hand_over(desk, long)
+    desk.do(ev.ReleaseRequested(tenant=TenantId("short")), after_s=1)
+    assert desk.recalled() == [short]
+    hand_over(desk, short)
+    assert desk.granted() == [long]
+
+
+@LEAST
+def test_a_hold_goes_before(desk: Desk) -> None:
+    train = comes(desk, "train")
+    later(desk, 30)
+    desk.hold(train, 20)
+    comes(desk, "explore", cell=True)
+    assert desk.recalled() == []
+    later(desk, 30)
+    assert desk.recalled() == [train]
+
+
+@LEAST
+def test_a_paused_device_keeps_what_was_used(desk: Desk) -> None:
+    """Nothing fades there."""
+    train = comes(desk, "train")
+    later(desk, 60)
+    desk.do(ev.DeviceModeChanged(device=DeviceId("A"), mode=ev.DeviceMode.PAUSED))
+    hand_over(desk, train)
+    comes(desk, "explore")
+    later(desk, 3600)
+    desk.do(ev.DeviceModeChanged(device=DeviceId("A"), mode=ev.DeviceMode.OPEN))
+    assert desk.holders() == ["explore"]
+
+
+@LEAST
+def test_use_outlives_the_scheduler() -> None:
+    """An old training is no new one after a restart."""
+    before = Desk(SETTINGS)
+    comes(before, "train")
+    later(before, 60)
+    after = Desk(SETTINGS)
+    for event in before.scheduler.to_remember(before.now_s):
+        after.do(event)
+    train = comes(after, "train")
+    comes(after, "explore")
+    assert after.recalled() == [train]
+
+
+@LEAST
+def test_a_loop_of_programs_is_one_tenant() -> None:
+    """Programs of 1 s one after the other leave a training its half, nearly."""
+    crowd = Crowd(SETTINGS)
+    crowd.add("ann", Work(in_cells=False), name="train")
+    crowd.run(60)
+    for number in range(300):
+        member = crowd.add("ann", Work(cell_s=1.0, pause_s=1e9, in_cells=False), name="p")
+        crowd.run(2)
+        crowd.say(ev.TenantRemoved(tenant=member.tenant))
+        assert number >= 0
+    assert crowd.of_notebook_s["ann", "train"] >= 0.4 * 600
