@@ -16,6 +16,8 @@ from jupyter_gpushare.core.settings import (
     StartSettings,
 )
 
+from .base.sizes import check_sizes
+
 
 class Value(TraitType[Any, Any]):
     """The trait of a row of the table. It takes what a flag, a file or a program gives."""
@@ -62,4 +64,6 @@ def given_settings(app: Configurable) -> dict[str, Any]:
 
 def start_settings_of(app: object) -> StartSettings:
     """What only this start can set; raises SettingsError."""
-    return StartSettings(**{row.name: getattr(app, row.name) for row in START_SETTINGS})
+    settings = StartSettings(**{row.name: getattr(app, row.name) for row in START_SETTINGS})
+    check_sizes(settings)
+    return settings
