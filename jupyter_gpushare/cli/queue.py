@@ -13,6 +13,7 @@ from .text import duration, size
 
 _UNKNOWN = "another user"
 """What the scheduler says where the caller may not know whose a tenant is."""
+NO_GPU = "The scheduler has found no GPU."
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,7 +30,7 @@ def perform(arguments: argparse.Namespace) -> int:
 def rendered(status: dict[str, Any]) -> str:
     """The queues as a person reads them. Pure."""
     if not status["devices"]:
-        return "No device is known yet."
+        return NO_GPU
     return "\n\n".join(
         "\n".join([device_title(device), *queue_lines(device, status["tenants"])])
         for device in status["devices"]

@@ -11,6 +11,7 @@ from jupyter_gpushare.core.configuration.values import ALL_SETTINGS, parsed
 from jupyter_gpushare.core.settings import (
     SETTINGS,
     START_SETTINGS,
+    SchedulerSettings,
     Setting,
     SettingsError,
     StartSettings,
@@ -67,3 +68,18 @@ def start_settings_of(app: object) -> StartSettings:
     settings = StartSettings(**{row.name: getattr(app, row.name) for row in START_SETTINGS})
     check_sizes(settings)
     return settings
+
+
+def told_changes(app: Configurable, settings: SchedulerSettings) -> str:
+    """`name=value` for each setting and each flag that is not as by default."""
+    found = [(row.name, row.default, getattr(settings, row.name)) for row in SETTINGS]
+    found += [
+        (name, trait.default_value, getattr(app, name))
+        for name, trait in app.class_own_traits(config=True).items()
+        if not hasattr(settings, name)
+    ]
+    return ", ".join(
+        f"{name}={getattr(value, 'value', value)}"
+        for name, default, value in found
+        if value != default
+    )
