@@ -16,7 +16,7 @@ from jupyter_gpushare.client.memory import (
 from jupyter_gpushare.core.shares.entries import name_of_tenant
 
 from .options import add_runtime_dir, client_of
-from .queue import NO_GPU, device_title, queue_lines
+from .queue import device_title, no_gpu, queue_lines
 from .text import duration, moment, short, size, table
 from .watch import watch
 
@@ -49,7 +49,7 @@ def rendered(status: dict[str, Any]) -> str:
         lines = [*_device_lines(device, status["tenants"]), *_share_lines(device, status)]
         parts.append("\n".join(lines))
     if not status["devices"]:
-        parts.append(NO_GPU)
+        parts.append(no_gpu(status))
     tenants = status["tenants"]
     parts.append(_tenant_table(tenants) if tenants else "No notebook uses a GPU.")
     notes = [line for tenant in tenants for line in _notes(tenant)] + _host_lines(status)

@@ -119,8 +119,10 @@ def test_queue_tells_of_a_turn_kept_by_hand(
 )
 def test_nothing_is_there(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """And a bare `jupyter gpushare` prints its verbs."""
-    told = gpushare("status").stdout
-    assert told.endswith("\n\nThe scheduler has found no GPU.\n\nNo notebook uses a GPU.\n")
+    *_, gpus, notebooks = gpushare("status").stdout.split("\n\n")
+    assert gpus.startswith("The scheduler has found no GPU. The NVIDIA driver does not answer: ")
+    assert gpus.endswith("Install it, or give this machine or this container access to the GPU.")
+    assert notebooks == "No notebook uses a GPU.\n"
     bare, helped = gpushare(), gpushare("--help")
     assert (bare.returncode, bare.stdout, bare.stderr) == (0, helped.stdout, "")
     assert "show GPUs, turns, notebooks and settings" in " ".join(bare.stdout.split())
@@ -129,7 +131,7 @@ def test_nothing_is_there(scheduler: SchedulerUnderTest, gpushare: Command) -> N
 @pytest.mark.promise("cli-22")
 def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """A device that nobody holds is free; without devices there is a sentence."""
-    assert gpushare("queue").stdout == "The scheduler has found no GPU.\n"
+    assert gpushare("queue").stdout.startswith("The scheduler has found no GPU. The NVIDIA driver")
     with scheduler.joined() as client:
         client.drop(client.take_turn().turn_id)
         scheduler.eventually(lambda s: not s["devices"][0]["holders"])
