@@ -31,11 +31,8 @@ VIEW_SCRIPT = "jupyter_gpushare/view/static/page.js"
 PANEL_BUILDER = "labextension/build.py"
 PANEL_INSTALLED = "share/jupyter/labextensions/@jupyter-gpushare/labextension"
 PANEL_OPTION = "GPUSHARE_BUILD_PANEL"
-TOOLS = {
-    "make": "apt-get install make",
-    "cc": "apt-get install gcc libc6-dev",
-}
-"""What the build needs besides Python, and how Debian and Ubuntu get it."""
+PACKAGES = {"cc": "gcc libc6-dev", "make": "make"}
+"""What the build needs besides Python, and the packages of Debian and Ubuntu that have it."""
 
 
 class CannotBuild(Exception):
@@ -51,6 +48,8 @@ class BuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
+        if self.target_name == "wheel":
+            check_tools()  # before minutes are spent on the panel
         if panel_is_wanted():
             build_panel(root)
             build_data["artifacts"].append(f"/{VIEW_SCRIPT}")
@@ -121,7 +120,6 @@ def platform_tag() -> str:
 def build_libraries(root: Path, build: Path, *, for_release: bool = False) -> dict[Path, str]:
     """Make the hook's library and the simulated GPU below `build`; where each lies then, and where
     the package has it."""
-    check_tools()
     include = find_headers(root)
     for folder in ("hook", "hook/sim"):
         make(root, folder, build, include, for_release=for_release)
@@ -164,14 +162,17 @@ def release_flags(root: Path, build: Path, include: Path) -> list[str]:
 
 
 def check_tools() -> None:
-    """Say in a sentence what a missing program would say in many."""
+    """Say in a sentence what missing programs would say in many, of all at once."""
     compiler = os.environ.get("CC", "cc").split()[0]
-    for program, remedy in ((compiler, TOOLS["cc"]), ("make", TOOLS["make"])):
-        if shutil.which(program) is None:
-            raise CannotBuild(
-                f"Building the C library needs {program}, which is not there. "
-                f"Install it ({remedy}), or install a wheel that was built for this platform."
-            )
+    needed = {compiler: PACKAGES["cc"], "make": PACKAGES["make"]}
+    missing = [program for program in needed if shutil.which(program) is None]
+    if missing:
+        packages = " ".join(needed[program] for program in missing)
+        raise CannotBuild(
+            f"Building the C library needs what is not there: {', '.join(missing)}. "
+            f"Run `apt-get install {packages}`, or install a wheel that was built for this "
+            "platform."
+        )
 
 
 def find_headers(root: Path) -> Path:

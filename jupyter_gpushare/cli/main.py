@@ -46,7 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == [scheduler.VERB]:
         # Its flags are those of a configurable application, which reads them itself.
         return scheduler.run(arguments[1:])
-    parsed = make_parser().parse_args(arguments)
+    parser = make_parser()
+    if not arguments:
+        parser.print_help()
+        return os.EX_OK
+    parsed = parser.parse_args(arguments)
     try:
         code: int = parsed.perform(parsed)
         return code

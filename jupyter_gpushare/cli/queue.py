@@ -29,11 +29,16 @@ def perform(arguments: argparse.Namespace) -> int:
 def rendered(status: dict[str, Any]) -> str:
     """The queues as a person reads them. Pure."""
     if not status["devices"]:
-        return "No device is known yet."
+        return no_gpu(status)
     return "\n\n".join(
         "\n".join([device_title(device), *queue_lines(device, status["tenants"])])
         for device in status["devices"]
     )
+
+
+def no_gpu(status: dict[str, Any]) -> str:
+    """With the reason. An older scheduler does not tell it."""
+    return f"The scheduler has found no GPU. {status['scheduler'].get('no_gpu', '')}".rstrip()
 
 
 def device_title(device: dict[str, Any]) -> str:

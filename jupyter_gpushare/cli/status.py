@@ -1,4 +1,4 @@
-"""`jupyter gpushare status`: devices, who holds them, and the tenants."""
+"""`jupyter gpushare status`: devices, who holds them, and the notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jupyter_gpushare.client.memory import (
 from jupyter_gpushare.core.shares.entries import name_of_tenant
 
 from .options import add_runtime_dir, client_of
-from .queue import device_title, queue_lines
+from .queue import device_title, no_gpu, queue_lines
 from .text import duration, moment, short, size, table
 from .watch import watch
 
@@ -24,7 +24,7 @@ _KINDS = ("resident", "parked")
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser("status", help="show devices, turns, tenants and settings")
+    parser = verbs.add_parser("status", help="show GPUs, turns, notebooks and settings")
     parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
     parser.add_argument(
         "--watch", action="store_true", help="refresh it every second, until Ctrl-C"
@@ -49,9 +49,9 @@ def rendered(status: dict[str, Any]) -> str:
         lines = [*_device_lines(device, status["tenants"]), *_share_lines(device, status)]
         parts.append("\n".join(lines))
     if not status["devices"]:
-        parts.append("No device is known yet.")
+        parts.append(no_gpu(status))
     tenants = status["tenants"]
-    parts.append(_tenant_table(tenants) if tenants else "No tenants.")
+    parts.append(_tenant_table(tenants) if tenants else "No notebook uses a GPU.")
     notes = [line for tenant in tenants for line in _notes(tenant)] + _host_lines(status)
     return "\n\n".join(parts + (["\n".join(notes)] if notes else []))
 
@@ -125,7 +125,7 @@ def _tenant_table(tenants: list[dict[str, Any]]) -> str:
         ]
         for tenant in tenants
     ]
-    head = ["TENANT", "OWNER", "KIND", "STATE", "PROCESSES", "MEMORY", "TURNS", "WAITED"]
+    head = ["NOTEBOOK", "OWNER", "KIND", "STATE", "PROCESSES", "MEMORY", "TURNS", "WAITED"]
     return table(head, rows)
 
 

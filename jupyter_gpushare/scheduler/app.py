@@ -33,7 +33,7 @@ from jupyter_gpushare.version import __version__
 from .base.errors import StartError
 from .base.private_file import PrivateLog
 from .base.settings_file import Refused, SettingsFile
-from .config import given_settings, setting_traits, start_settings_of
+from .config import given_settings, setting_traits, start_settings_of, told_changes
 from .devices.visible import DeviceName, Served, asked_for, visible
 from .identity.seen import Seen
 from .parent import watch_parent
@@ -280,7 +280,7 @@ class GPUShareScheduler(JupyterApp):
             journal_names=at_start.journal_names,
             report=report,
         )
-        log.info("effective values: %s, %s", settings.now, options)
+        log.info("not as by default: %s", told_changes(self, settings.now) or "nothing")
         self.exit_status = asyncio.run(self._serve(directory, options))
 
     async def _serve(self, directory: RuntimeDir, options: ProcessOptions) -> int:
@@ -317,6 +317,8 @@ class GPUShareScheduler(JupyterApp):
                 ) from error
         handler.setFormatter(logging.Formatter(_LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
         logging.basicConfig(level=int(str(self.log_level)), handlers=[handler])
+        # It comes with the hub's package, and names each of its parts.
+        logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 class _StrictLoader(KVArgParseConfigLoader):
@@ -344,12 +346,6 @@ class Chooser:
         if self._devices:
             return asked_for(listed, self._devices)
         return visible(listed, self._environment)
-
-    def __repr__(self) -> str:
-        if self._devices:
-            return f"<--devices {self._devices}>"
-        everything = self._environment is None
-        return "<all>" if everything else f"<CUDA_VISIBLE_DEVICES {self._environment!r}>"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

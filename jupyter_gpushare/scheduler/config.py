@@ -11,10 +11,13 @@ from jupyter_gpushare.core.configuration.values import ALL_SETTINGS, parsed
 from jupyter_gpushare.core.settings import (
     SETTINGS,
     START_SETTINGS,
+    SchedulerSettings,
     Setting,
     SettingsError,
     StartSettings,
 )
+
+from .base.sizes import check_sizes
 
 
 class Value(TraitType[Any, Any]):
@@ -62,4 +65,21 @@ def given_settings(app: Configurable) -> dict[str, Any]:
 
 def start_settings_of(app: object) -> StartSettings:
     """What only this start can set; raises SettingsError."""
-    return StartSettings(**{row.name: getattr(app, row.name) for row in START_SETTINGS})
+    settings = StartSettings(**{row.name: getattr(app, row.name) for row in START_SETTINGS})
+    check_sizes(settings)
+    return settings
+
+
+def told_changes(app: Configurable, settings: SchedulerSettings) -> str:
+    """`name=value` for each setting and each flag that is not as by default."""
+    found = [(row.name, row.default, getattr(settings, row.name)) for row in SETTINGS]
+    found += [
+        (name, trait.default_value, getattr(app, name))
+        for name, trait in app.class_own_traits(config=True).items()
+        if not hasattr(settings, name)
+    ]
+    return ", ".join(
+        f"{name}={getattr(value, 'value', value)}"
+        for name, default, value in found
+        if value != default
+    )

@@ -250,6 +250,7 @@ class SchedulerProcess:
             tenants_changed=self._tenants_changed,
             tenant_gone=gone,
             reports=lambda: self._reporter.as_json() if self._reporter else None,
+            no_gpu=lambda: self._probe.no_gpu,
         )
         admission = Admission(signer=signer, tenants=tenants, serves_all=options.serves_all)
         answers = Looks(driver.snapshot, share=ANSWERS_SHARE)

@@ -62,6 +62,8 @@ def panel_state(
         "version": STATE_VERSION,
         "scheduler": scheduler,
         "message": message,
+        # An older scheduler does not tell why.
+        "no_gpu": "" if devices else told.get("scheduler", {}).get("no_gpu", ""),
         "user": user,
         "actions": list(ACTIONS),
         "hold_max_s": told.get("settings", {}).get("hold_max_s", 0.0),

@@ -119,7 +119,12 @@ function HolderView(props: {
       )}
       {holder.holdLeftS > 0 && (
         <p className="jp-gpushare-Hold jp-mod-holder">
-          <HoldLeft atMs={receivedAtMs} seconds={holder.holdLeftS} trans={trans} />
+          <HoldLeft
+            atMs={receivedAtMs}
+            mine={holder.mine}
+            seconds={holder.holdLeftS}
+            trans={trans}
+          />
         </p>
       )}
     </>

@@ -35,10 +35,10 @@ export function Elapsed(props: Elapsed.IProps): ReactElement {
 }
 
 /** For how much longer a turn is kept by hand, which gets less by itself. */
-export function HoldLeft(props: Elapsed.IProps): ReactElement {
-  const { seconds, trans } = props;
+export function HoldLeft(props: Elapsed.IProps & { readonly mine: boolean }): ReactElement {
+  const { mine, seconds, trans } = props;
   const since = useSecondsSince(props.atMs);
-  return <Counting words={formatHold(seconds - since, trans)} />;
+  return <Counting words={formatHold(seconds - since, mine, trans)} />;
 }
 
 /** What is left of a turn, which gets less by itself; its line stays once nothing is left. */

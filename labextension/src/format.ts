@@ -10,9 +10,7 @@ import {
   type IDevice,
   type IHolder,
   type IKernel,
-  type IMemory,
-  type MovingKind,
-  type StayingKind,
+  type IState,
   type ITenant,
   type IWait
 } from './state';
@@ -46,13 +44,16 @@ export function formatDuration(seconds: number, trans: TranslationBundle): strin
 }
 
 /** A countdown that goes on in the panel. */
-export function formatHold(leftS: number, trans: TranslationBundle): string {
-  return trans.__('reserved by its user for %1 more', formatDuration(leftS, trans));
+export function formatHold(leftS: number, mine: boolean, trans: TranslationBundle): string {
+  const left = formatDuration(leftS, trans);
+  return mine
+    ? trans.__('you keep it for %1 more', left)
+    : trans.__('reserved by its user for %1 more', left);
 }
 
 /** A hold that begins with the kernel's next turn. */
 export function formatHoldToCome(lengthS: number, trans: TranslationBundle): string {
-  return trans.__('will be reserved for %1 once it has the GPU', formatDuration(lengthS, trans));
+  return trans.__('you keep it for %1 once it has the GPU', formatDuration(lengthS, trans));
 }
 
 /** The same with a time of day, as the reader's clock shows it, to plan with. */
@@ -72,7 +73,13 @@ export function formatWait(wait: IWait, sinceS: number, trans: TranslationBundle
   }
   const paused = trans.__('paused after %1', formatRounded(wait.usedS, trans));
   const goesOn = range ? trans.__('goes on in %1', range) : trans.__('nobody can say until when');
-  return `${paused}, ${goesOn}, ${trans.__('share %1', formatPart(wait.share))}`;
+  const share = isAllMine(wait) ? '' : trans.__('its share is %1', formatPart(wait.share, trans));
+  return [`${paused}, ${goesOn}`, share].filter(Boolean).join('; ');
+}
+
+/** Only notebooks of the same user are ahead, so that the share is no news. */
+function isAllMine(wait: IWait): boolean {
+  return wait.share > 0.995;
 }
 
 /** The line at a cell that waits: the place, when it starts, what is in the way, how to end it. */
@@ -144,18 +151,17 @@ function formatPlace(
     : trans.__('Waiting for the GPU.');
 }
 
-/** `Paused after 30 s, goes on in about 10–20 s; your share is 1/3.` */
+/** `Paused after 30 s, goes on in about 10–20 s; your share is a third of the GPU.` */
 function formatPaused(wait: IWait, sinceS: number, trans: TranslationBundle): string {
   const used = formatRounded(wait.usedS, trans);
-  const share = formatPart(wait.share);
-  const isAlone = wait.share > 0.995; // only notebooks of the same user are ahead
+  const share = formatPart(wait.share, trans);
   if (wait.earliestS === null || wait.latestS === null) {
-    return isAlone
+    return isAllMine(wait)
       ? trans.__('Paused after %1, nobody can say until when.', used)
       : trans.__('Paused after %1, nobody can say until when; your share is %2.', used, share);
   }
   const range = formatRange(wait.earliestS - sinceS, wait.latestS - sinceS, trans);
-  return isAlone
+  return isAllMine(wait)
     ? trans.__('Paused after %1, goes on in %2.', used, range)
     : trans.__('Paused after %1, goes on in %2; your share is %3.', used, range, share);
 }
@@ -195,10 +201,10 @@ export function ordinal(count: number, trans: TranslationBundle): string {
   }
 }
 
-/** A range without a false precision: `about 20–45 s`. */
+/** A range without a false precision: `about 20–45 s`, `at most 45 s`. */
 export function formatRange(fromS: number, toS: number, trans: TranslationBundle): string {
   const range = formatShortRange(fromS, toS, trans);
-  return toS < 1 ? range : trans.__('about %1', range);
+  return toS < 1 || rounded(Math.max(0, fromS)) === 0 ? range : trans.__('about %1', range);
 }
 
 /** The same where space is short: `20–45 s`. */
@@ -208,10 +214,13 @@ export function formatShortRange(fromS: number, toS: number, trans: TranslationB
   }
   const [low, high] = [rounded(Math.max(0, fromS)), rounded(toS)];
   const unit = unitOf(high);
+  if (low === 0) {
+    return trans.__('at most %1', formatRounded(high, trans));
+  }
   if (low === high) {
     return formatRounded(high, trans);
   }
-  if (low === 0 || unitOf(low) === unit) {
+  if (unitOf(low) === unit) {
     return trans.__('%1–%2', low / SECONDS[unit], formatRounded(high, trans));
   }
   return trans.__('%1 to %2', formatRounded(low, trans), formatRounded(high, trans));
@@ -246,152 +255,33 @@ function formatRounded(seconds: number, trans: TranslationBundle): string {
   }
 }
 
-/** `1/3` where it is near such a fraction, else in per cent. */
-export function formatPart(part: number): string {
-  for (let whole = 1; whole <= 12; whole += 1) {
+/** `a third of the GPU`, `2/5 of the GPU` where it is near such a fraction, else in per cent. */
+export function formatPart(part: number, trans: TranslationBundle): string {
+  for (let whole = 2; whole <= 12; whole += 1) {
     const count = Math.round(part * whole);
     if (count > 0 && Math.abs(part - count / whole) <= 0.01) {
-      return whole === 1 ? '1' : `${count}/${whole}`;
+      return formatFraction(count, whole, trans);
     }
   }
-  return `${Math.round(100 * part)} %`;
+  return trans.__('%1 % of the GPU', Math.round(100 * part));
 }
 
-export function formatMemory(device: IDevice, trans: TranslationBundle): string {
-  return trans.__('%1 of %2', formatBytes(device.bytesUsed), formatBytes(device.bytesTotal));
+function formatFraction(count: number, whole: number, trans: TranslationBundle): string {
+  switch (count === 1 ? whole : 0) {
+    case 2:
+      return trans.__('half of the GPU');
+    case 3:
+      return trans.__('a third of the GPU');
+    case 4:
+      return trans.__('a quarter of the GPU');
+    default:
+      return trans.__('%1 of the GPU', `${count}/${whole}`);
+  }
 }
 
 /** Enough of the UUID to tell twins apart, as `nvidia-smi -L` begins it: `GPU-0123abcd`. */
 export function formatDeviceId(device: IDevice): string {
   return `GPU-${device.id.slice(0, 8)}`;
-}
-
-/** Of the device's memory in use, for the bar; never beyond the bar's ends. */
-export function memoryPercent(device: IDevice): number {
-  if (device.bytesTotal <= 0) {
-    return 0;
-  }
-  return Math.min(100, Math.max(0, (100 * device.bytesUsed) / device.bytesTotal));
-}
-
-/** A part of the memory bar, from its beginning on; the last one, `reserved`, is at its end. */
-export interface IMemoryShare {
-  readonly kind: 'mine' | 'others' | 'contexts' | 'foreign' | 'reserved';
-  readonly bytes: number;
-  readonly percent: number;
-}
-
-/** Whose the device's memory is. What NVML counts beyond what tenants tell is nobody's of them. */
-export function memoryShares(device: IDevice, bytesMine: number): readonly IMemoryShare[] {
-  const { bytesForeign, bytesReserved, bytesTenants, bytesTotal, bytesUsed } = device;
-  const bytesContexts = device.bytesContexts ?? 0;
-  const amounts = [
-    ['mine', bytesMine],
-    ['others', bytesTenants - bytesMine],
-    ['contexts', bytesContexts],
-    ['foreign', (bytesForeign ?? bytesUsed - bytesTenants) - bytesContexts],
-    ['reserved', bytesReserved ?? 0]
-  ] as const;
-  let left = bytesTotal;
-  return amounts.flatMap(([kind, amount]) => {
-    const bytes = Math.min(Math.max(0, amount), left);
-    left -= bytes;
-    return bytes > 0 ? [{ kind, bytes, percent: (100 * bytes) / bytesTotal }] : [];
-  });
-}
-
-export function formatShare(share: IMemoryShare, trans: TranslationBundle): string {
-  const amount = formatBytes(share.bytes);
-  switch (share.kind) {
-    case 'mine':
-      return trans.__('mine %1', amount);
-    case 'others':
-      return trans.__('others %1', amount);
-    case 'contexts':
-      return trans.__('CUDA contexts %1', amount);
-    case 'foreign':
-      return trans.__('other programs %1', amount);
-    case 'reserved':
-      return trans.__('kept free %1', amount);
-  }
-}
-
-/** What is meant by the words of `formatShare` that do not explain themselves. */
-export function explainShares(trans: TranslationBundle): string {
-  return trans.__(
-    'Others: notebooks and programs that share the GPU too. CUDA contexts: what CUDA takes for each notebook that uses the GPU, until it is shut down. Other programs: those that do not share it, and CUDA itself. Kept free: room for what CUDA needs without asking.'
-  );
-}
-
-/** One of the amounts that tell what a kernel has of a device. */
-export interface IKernelShare {
-  readonly kind: 'resident' | 'parked' | 'kinds' | 'fixed' | 'cap';
-  readonly words: string;
-}
-
-/** Amounts with what they are, the largest first. */
-function listed<T extends string>(
-  amounts: ReadonlyMap<T, number>,
-  words: Record<T, string>
-): string {
-  return [...amounts]
-    .sort(([, left], [, right]) => right - left)
-    .map(([kind, bytes]) => `${formatBytes(bytes)} ${words[kind]}`)
-    .join(', ');
-}
-
-/** Of which kinds what can move is; empty where all is plain, as it is of most programs. */
-function formatMoving(memory: IMemory, trans: TranslationBundle): string {
-  const words: Record<MovingKind, string> = {
-    plain: trans.__('plain'),
-    mapped: trans.__('mapped'),
-    pooled: trans.__('stream-ordered'),
-    prefetched: trans.__('managed')
-  };
-  const others = [...memory.moving.keys()].some(kind => kind !== 'plain');
-  return others ? trans.__('by kind %1', listed(memory.moving, words)) : '';
-}
-
-/** What cannot move, and of which kinds it is. */
-function formatFixed(memory: IMemory, trans: TranslationBundle): string {
-  const all = trans.__('cannot move %1', formatBytes(memory.bytesFixed));
-  const words: Record<StayingKind, string> = {
-    stopped: trans.__('used by others'),
-    driver_pools: trans.__('of the driver’s pools'),
-    graphs: trans.__('of graphs'),
-    managed: trans.__('managed'),
-    arrays: trans.__('arrays'),
-    other: trans.__('other')
-  };
-  const kinds = listed(memory.staying, words);
-  return kinds ? `${all} (${kinds})` : all;
-}
-
-/** What one kernel has of one device; empty when it has nothing there. */
-export function formatKernelMemory(
-  memory: IMemory,
-  trans: TranslationBundle
-): readonly IKernelShare[] {
-  const { bytesFixed, bytesParked, bytesResident, capBytes } = memory;
-  if (bytesResident <= 0 && bytesParked <= 0) {
-    return [];
-  }
-  const kinds = formatMoving(memory, trans);
-  const amounts = [
-    ['resident', bytesResident, trans.__('%1 on the GPU', formatBytes(bytesResident))],
-    ['parked', bytesParked, trans.__('in host memory %1', formatBytes(bytesParked))],
-    ['kinds', kinds.length, kinds],
-    ['fixed', bytesFixed, formatFixed(memory, trans)],
-    ['cap', capBytes, trans.__('limit %1', formatBytes(capBytes))]
-  ] as const;
-  return amounts.flatMap(([kind, size, words]) => (size > 0 ? [{ kind, words }] : []));
-}
-
-/** What is meant by the words of `formatKernelMemory` that do not explain themselves. */
-export function explainKernelMemory(trans: TranslationBundle): string {
-  return trans.__(
-    'Host memory is the machine’s own: what lies there comes back with the next turn. What cannot move stays on the GPU until the kernel ends.'
-  );
 }
 
 /** What a tenant is called: its name where the caller may see it, else whose it is. */
@@ -490,6 +380,15 @@ export function formatReason(kernel: IKernel, trans: TranslationBundle): string 
     case 'failed':
       return trans.__('Its CUDA context is broken. Restart the kernel to use the GPU again.');
   }
+}
+
+/** What is wrong and what to do, and how to see it without a GPU. An older server does not say it. */
+export function formatNoGpu({ noGpu }: IState, trans: TranslationBundle): string {
+  const why = noGpu || trans.__('No GPU is shared here: “%gpushare doctor” in a cell tells why.');
+  const instead = trans.__(
+    '“jupyter gpushare try” in a terminal shows the sharing on a simulated GPU.'
+  );
+  return `${why} ${instead}`;
 }
 
 /** One sentence on what is wrong and what to do. */

@@ -132,7 +132,7 @@ function Evict(props: {
             {trans.__('Free it now')}
           </ActionButton>{' '}
           <ActionButton disabled={false} onClick={close}>
-            {trans.__('Keep it')}
+            {trans.__('Cancel')}
           </ActionButton>
         </div>
       ) : (

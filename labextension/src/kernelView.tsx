@@ -4,17 +4,15 @@ import { useEffect, useLayoutEffect, useRef, type ReactElement } from 'react';
 import type { IAction } from './client';
 import { Counting, HoldLeft, WaitLeft } from './elapsed';
 import {
-  explainKernelMemory,
   formatClass,
   formatHoldToCome,
   formatHoldUntil,
   formatKernel,
-  formatKernelMemory,
   formatKernelState,
   formatProblem,
-  formatReason,
-  type IKernelShare
+  formatReason
 } from './format';
+import { explainKernelMemory, formatKernelMemory, type IKernelShare } from './formatMemory';
 import { KernelActions } from './kernelActions';
 import type { Problem } from './model';
 import type { IKernel, IMemory } from './state';
@@ -70,7 +68,7 @@ export function KernelView(props: KernelView.IProps): ReactElement {
       )}
       {kernel.holdLeftS > 0 && (
         <p className="jp-gpushare-Hold">
-          <HoldLeft atMs={receivedAtMs} seconds={kernel.holdLeftS} trans={trans} />
+          <HoldLeft atMs={receivedAtMs} mine seconds={kernel.holdLeftS} trans={trans} />
         </p>
       )}
       {kernel.holdToComeS > 0 && (
@@ -138,6 +136,9 @@ function Refusal(props: {
   );
 }
 
+/** It stays with what follows it, so that no line ends with it. */
+const SEPARATOR = '·\u00a0';
+
 /** What the kernel has of one device; nothing where it has nothing. */
 function MemoryLine(props: {
   readonly memory: IMemory;
@@ -151,16 +152,19 @@ function MemoryLine(props: {
     <p className="jp-gpushare-KernelMemory" title={explainKernelMemory(trans)}>
       <Counting
         key={parts.map(({ kind }) => kind).join(' ')}
-        words={`${on && `${on}: `}${parts.map(unbroken).join(' · ')}`}
+        words={`${on && `${on}: `}${parts.map(unbroken).join(` ${SEPARATOR}`)}`}
       >
         {on && <bdi>{`${on}: `}</bdi>}
         {parts.map((part, index) => (
           <span key={part.kind}>
-            {index > 0 && ' · '}
+            {index > 0 && ' '}
             {pieces(part).map((piece, place) => (
               <span key={piece}>
                 {place > 0 && ' '}
-                <span className="jp-gpushare-Part">{piece}</span>
+                <span className="jp-gpushare-Part">
+                  {index > 0 && place === 0 && SEPARATOR}
+                  {piece}
+                </span>
               </span>
             ))}
           </span>

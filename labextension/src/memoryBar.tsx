@@ -2,15 +2,16 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReactElement } from 'react';
 
 import { Counting } from './elapsed';
+import { formatBytes } from './format';
 import {
   explainShares,
-  formatBytes,
   formatMemory,
   formatShare,
+  isDetail,
   memoryPercent,
   memoryShares,
   type IMemoryShare
-} from './format';
+} from './formatMemory';
 import { UNNAMED, type IDevice, type ITenantMemory } from './state';
 
 /** So many tenants of others are named below the bar; the rest is summed up. */
@@ -21,9 +22,11 @@ export function MemoryBar(props: MemoryBar.IProps): ReactElement {
   const { bytesMine, device, trans } = props;
   const text = formatMemory(device, trans);
   const shares = memoryShares(device, bytesMine);
+  const explained = explainShares(shares, trans);
+  const told = shares.filter(share => !isDetail(share));
   return (
     <>
-      <div className="jp-gpushare-Memory">
+      <div className="jp-gpushare-Memory" title={explained}>
         <div
           aria-label={trans.__('Memory in use')}
           aria-valuemax={100}
@@ -47,13 +50,13 @@ export function MemoryBar(props: MemoryBar.IProps): ReactElement {
           {text}
         </span>
       </div>
-      {shares.length > 0 && (
+      {told.length > 0 && (
         <ul
           aria-label={trans.__('Whose the memory is')}
           className="jp-gpushare-Shares"
-          title={explainShares(trans)}
+          title={explained}
         >
-          {shares.flatMap(share =>
+          {told.flatMap(share =>
             wordsOf(share, device, trans).map(({ key, who, words }) => (
               <li className={`jp-gpushare-ShareText jp-mod-${share.kind}`} key={key}>
                 <Counting words={`${who} ${words}`}>

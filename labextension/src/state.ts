@@ -169,6 +169,8 @@ export type SchedulerState = (typeof SCHEDULER_STATES)[number];
 export interface IState {
   readonly scheduler: SchedulerState;
   readonly message: string;
+  /** Why there is no GPU, and what to do; empty where there is one, and where that is not told. */
+  readonly noGpu: string;
   readonly user: string;
   /** The actions that the server passes on. */
   readonly actions: readonly string[];
@@ -199,6 +201,7 @@ export function parseState(value: unknown): IState {
   return {
     scheduler: asOneOf(SCHEDULER_STATES, state.scheduler, 'scheduler', 'up'),
     message: asText(state.message, 'message'),
+    noGpu: asText(state.no_gpu, 'no_gpu'),
     user: asText(state.user, 'user'),
     // An older server knows of no others.
     actions: absent(state.actions)

@@ -6,7 +6,7 @@ import { useRef, type ReactElement } from 'react';
 import { Announcer } from './announcer';
 import type { IAction } from './client';
 import { DeviceView } from './deviceView';
-import { formatDeviceId, formatProblem } from './format';
+import { formatDeviceId, formatNoGpu, formatProblem } from './format';
 import { KernelView } from './kernelView';
 import type { ISnapshot, Problem } from './model';
 import { bytesOfMine, holdInTheWayS, type IDevice, type IState } from './state';
@@ -123,7 +123,7 @@ function DevicesSection(props: {
       {devices.length === 0 && (
         <p className="jp-gpushare-Empty">
           {scheduler === 'up'
-            ? trans.__('No GPU is shared here: “jupyter gpushare doctor” in a terminal tells why.')
+            ? formatNoGpu(snapshot.state, trans)
             : trans.__('The panel cannot show the GPUs without the scheduler.')}
         </p>
       )}

@@ -21,8 +21,13 @@ export interface IRestoring {
   readonly restore: IRestore;
 }
 
+/** A paused cell goes on: the line says so for a moment, and then keeps its space without a word. */
+export interface IRunning {
+  readonly kind: 'continues' | 'rests';
+}
+
 /** What one line says. */
-export type ITold = IWaiting | IRestoring;
+export type ITold = IWaiting | IRestoring | IRunning;
 
 /** One line of text. It stands beside a cell's outputs and never in them, so nothing saves it. */
 export class WaitLine extends ReactWidget {
@@ -33,24 +38,29 @@ export class WaitLine extends ReactWidget {
     this.node.setAttribute('role', 'note');
   }
 
-  /** Null: the cell goes on, and the line stays a moment for the case that it waits again. */
-  tell(told: ITold | null): void {
+  tell(told: ITold): void {
+    if (told.kind === 'continues' && this._told.kind !== 'continues') {
+      // Fewer words take no less space, or all below would move.
+      this.node.style.minHeight = `${this.node.getBoundingClientRect().height}px`;
+    }
+    this.toggleClass('jp-mod-rests', told.kind === 'rests');
     this._told = told;
     this.update();
   }
 
   protected override render(): ReactElement {
-    switch (this._told?.kind) {
+    switch (this._told.kind) {
       case 'waits':
         return <WaitText {...this._told} trans={this._trans} />;
       case 'restores':
         return <RestoreText restore={this._told.restore} trans={this._trans} />;
-      case undefined:
+      case 'continues':
+      case 'rests':
         return <>{formatGoesOn(this._trans)}</>;
     }
   }
 
-  private _told: ITold | null = null;
+  private _told: ITold = { kind: 'rests' };
 }
 
 function RestoreText(props: {

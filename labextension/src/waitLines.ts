@@ -12,14 +12,15 @@ import type { GPUShareSettings } from './shell/settings';
 import { waitedS, type IKernel, type IState } from './state';
 import { WaitLine, type ITold } from './waitLine';
 
-/** A cell that is paused and goes on each few moments keeps its line in between. */
+/** For so long a line says that its cell goes on. It keeps its space until the cell ends. */
 export const STAYS_MS = 1500;
 
 /** The lines in one notebook, by where they stand. */
 interface IShown {
   readonly lines: ReadonlyMap<Widget, WaitLine>;
+  /** Its cell was paused at least once. */
   readonly paused: boolean;
-  /** When a line whose cell goes on is taken away; null while it waits. */
+  /** When a line whose cell goes on has said so; null while it waits. */
   readonly untilMs: number | null;
 }
 
@@ -55,8 +56,16 @@ export class WaitLines implements IDisposable {
 
   private _added(_: unknown, panel: NotebookPanel): void {
     panel.sessionContext.kernelChanged.connect(this._look, this);
+    panel.sessionContext.statusChanged.connect(this._statusChanged, this);
     panel.disposed.connect(this._take, this);
     this._look();
+  }
+
+  /** Where no line stands, nothing ends with a cell. */
+  private _statusChanged(): void {
+    if (this._shown.size > 0) {
+      this._look();
+    }
   }
 
   private _look(): void {
@@ -94,20 +103,35 @@ export class WaitLines implements IDisposable {
       return this._restoring(panel, kernel, restore);
     }
     const shown = this._shown.get(panel);
-    if (!shown?.paused || kernel?.state !== 'holds') {
+    if (!shown?.paused || !kernel) {
       this._take(panel);
+      return null;
+    }
+    return this._goesOn(panel, shown);
+  }
+
+  /** The lines of cells that have ended go, and the others keep their space. */
+  private _goesOn(panel: NotebookPanel, shown: IShown): number | null {
+    const lines = new Map(
+      [...shown.lines].filter(([place, line]) => {
+        const runs = !line.isDisposed && (place === panel ? isBusy(panel) : this._runs(place));
+        if (!runs) {
+          line.dispose();
+        }
+        return runs;
+      })
+    );
+    if (lines.size === 0) {
+      this._shown.delete(panel);
       return null;
     }
     const untilMs = shown.untilMs ?? this._clockMs() + STAYS_MS;
-    if (untilMs <= this._clockMs()) {
-      this._take(panel);
-      return null;
-    }
-    shown.lines.forEach(line => {
-      line.tell(null);
+    const saysSo = untilMs > this._clockMs();
+    lines.forEach(line => {
+      line.tell({ kind: saysSo ? 'continues' : 'rests' });
     });
-    this._shown.set(panel, { ...shown, untilMs });
-    return untilMs;
+    this._shown.set(panel, { ...shown, lines, untilMs });
+    return saysSo ? untilMs : null;
   }
 
   private _waits(panel: NotebookPanel, state: IState, kernel: IKernel): number | null {
@@ -148,12 +172,13 @@ export class WaitLines implements IDisposable {
         this._lineAt(place, panel, before?.lines.get(place))
       ])
     );
-    before?.lines.forEach((line, place) => {
-      if (lines.get(place) !== line) {
-        line.dispose();
-      }
-    });
-    this._shown.set(panel, { lines, paused, untilMs: null });
+    const lasting = [...lines.values()];
+    const former = [...(before?.lines.values() ?? [])];
+    const wasPaused = before?.paused === true && former.some(line => lasting.includes(line));
+    for (const line of former.filter(line => !lasting.includes(line))) {
+      line.dispose();
+    }
+    this._shown.set(panel, { lines, paused: paused || wasPaused, untilMs: null });
     lines.forEach(line => {
       line.tell(told);
     });
@@ -170,6 +195,24 @@ export class WaitLines implements IDisposable {
     return line;
   }
 
+  /** Whether a cell runs. Its end is another reason to look. */
+  private _runs(cell: Widget): boolean {
+    const future = futureOf(cell);
+    if (!future) {
+      return false;
+    }
+    const runs = this._running.get(future);
+    if (runs === undefined) {
+      this._running.set(future, true);
+      const end = (): void => {
+        this._running.set(future, false);
+        this._statusChanged();
+      };
+      future.done.then(end, end);
+    }
+    return runs ?? true;
+  }
+
   private _take(panel: NotebookPanel): void {
     this._shown.get(panel)?.lines.forEach(line => {
       line.dispose();
@@ -181,6 +224,8 @@ export class WaitLines implements IDisposable {
   private readonly _clockMs: () => number;
   private readonly _shown = new Map<NotebookPanel, IShown>();
   private readonly _restores = new Restores();
+  /** Whether the cell of a request runs, of those whose end is waited for. */
+  private readonly _running = new WeakMap<Kernel.IShellFuture, boolean>();
   private _timer: number | undefined;
   private _isDisposed = false;
 }
@@ -211,11 +256,20 @@ function waitsForATrim(kernel: IKernel): boolean {
  */
 function placesOf(panel: NotebookPanel, messages: readonly string[]): readonly Widget[] {
   const cells: readonly Widget[] = panel.content.widgets.filter(cell => {
-    const { outputArea } = cell as Widget & Partial<Pick<CodeCell, 'outputArea'>>;
-    const future = outputArea?.future as Kernel.IShellFuture | undefined;
+    const future = futureOf(cell);
     return future !== undefined && messages.includes(future.msg.header.msg_id);
   });
   return cells.length > 0 ? cells : [panel];
+}
+
+/** The request by which a cell was run last; undefined where this page has not run it. */
+function futureOf(cell: Widget): Kernel.IShellFuture | undefined {
+  const { outputArea } = cell as Widget & Partial<Pick<CodeCell, 'outputArea'>>;
+  return outputArea?.future as Kernel.IShellFuture | undefined;
+}
+
+function isBusy(panel: NotebookPanel): boolean {
+  return panel.sessionContext.session?.kernel?.status === 'busy';
 }
 
 /** Between a cell's input and its outputs, or else on top of the notebook. */

@@ -132,7 +132,44 @@ def test_the_status_bar(page: Page, stub: StubControl, theme: str) -> None:
     _glance(page).filter(has_text=HAS_IT_FOR).wait_for()
     panel.keep_picture(f"at-a-glance-holds-{theme.lower()}")
     _set(stub, kernel_id, "idle")
-    _glance(page).filter(has_text="GPU idle").wait_for()
+    _glance(page).filter(has_text="GPU free").wait_for()
+    panel.keep_picture(f"at-a-glance-free-{theme.lower()}")
+
+
+@pytest.mark.promise(
+    "panel-37",
+    "The status bar says whether the GPU is free or whose it is, as far as the reader may know "
+    "that, and that there is none",
+)
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_the_status_bar_without_a_part_in_the_gpu(
+    page: Page, stub: StubControl, theme: str
+) -> None:
+    """For a notebook that does not use it. The panel says why there is no GPU, and what to do."""
+    stub.jupyter.use_theme(f"JupyterLab {theme}")
+    kernel_id = _open(page, stub.jupyter)
+    mine = kernel(NOTEBOOK, "idle", kernel_id=kernel_id, path=NOTEBOOK)
+    theirs, hidden = tenant("theirs.ipynb", "bob", held_s=18), tenant("", "another user", held_s=3)
+    waiting = queue(*(tenant(name, "eve", waited_s=3) for name in ("a.ipynb", "b.ipynb")))
+    for shown, words in (
+        (device(holder=theirs), "GPU in use by theirs.ipynb"),
+        (device(holder=hidden), "GPU in use"),
+        (device(holder=theirs, queue=waiting), "GPU in use, 2 wait"),
+    ):
+        stub.set(state(shown, kernels=[mine]))
+        _glance(page).filter(has_text=re.compile(rf"^{_isolated(words)}$")).wait_for()
+    keep_picture(page, f"at-a-glance-in-use-{theme.lower()}")
+    why = "The NVIDIA driver does not answer: NVML is not there. Install it."
+    stub.set(state(kernels=[mine], no_gpu=why))
+    _glance(page).filter(has_text=re.compile("^No GPU$")).click()
+    panel = Panel(page)
+    panel.root.get_by_text(f"{why} “jupyter gpushare try” in a terminal shows").wait_for()
+    panel.keep_picture(f"at-a-glance-no-gpu-{theme.lower()}")
+
+
+def _isolated(words: str) -> str:
+    """A pattern of words in which a name of another script keeps to itself."""
+    return re.sub(r" (\S+\.ipynb)", " \u2068\\1\u2069", words)
 
 
 @pytest.mark.promise(
@@ -187,7 +224,7 @@ def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
     _glance(page).filter(has_text="GPU ").wait_for()
     page.wait_for_function("window.ourTimers.size > 0")
     _set(stub, kernel_id, "idle")
-    _glance(page).filter(has_text="GPU idle").wait_for()
+    _glance(page).filter(has_text="GPU free").wait_for()
     page.wait_for_function("window.ourTimers.size === 0")
 
 

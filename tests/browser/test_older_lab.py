@@ -36,9 +36,9 @@ def shows_and_releases(panel: Panel, stub: StubControl) -> None:
     """What a person does with the panel, from the first look to a release."""
     panel.devices.first.wait_for()
     panel.await_queue(3)
-    left = re.compile(r"reserved by its user for \d min more")
+    left = re.compile(r"you keep it for \d min more")
     panel.devices.first.filter(has_text=left).wait_for()
-    panel.kernel("explore.ipynb").filter(has_text="in host memory 12 GiB").wait_for()
+    panel.kernel("explore.ipynb").filter(has_text="12 GiB in host memory").wait_for()
     before = len(stub.released)
     panel.release("train-resnet.ipynb")
     assert stub.released[before:] == ["train-resnet"]

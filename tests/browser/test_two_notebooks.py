@@ -329,7 +329,8 @@ def _turn_of(somebody: ScriptedClient, panel: Panel) -> TurnGranted:
 def test_a_cell_that_was_paused_says_when_it_goes_on(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
 ) -> None:
-    """Once another has the GPU, the training's own cell has its line, which goes with the pause."""
+    """Once another has the GPU, the training's own cell has its line. It keeps its space after the
+    pause, so that nothing below moves, and goes with the cell."""
     panel = _open_training(page, jupyter)
     scheduler.client.change_settings({"quantum_s": 2})
     with scheduler.joined("somebody", device=served_device(scheduler)) as somebody:
@@ -339,8 +340,15 @@ def test_a_cell_that_was_paused_says_when_it_goes_on(
         line = cell.locator(".jp-gpushare-WaitLine").filter(has_text="Paused after")
         line.filter(has_text="goes on in").wait_for()
         panel.keep_picture("paused-cell")
+        height = cell.evaluate("cell => cell.offsetHeight")
         somebody.drop(turn.turn_id)
-    page.locator(".jp-gpushare-WaitLine").wait_for(state="detached")
+        rests = cell.locator(".jp-gpushare-WaitLine.jp-mod-rests")
+        rests.wait_for(state="attached")
+        assert not rests.is_visible()
+        assert cell.evaluate("cell => cell.offsetHeight") == height
+        panel.keep_picture("paused-cell-goes-on")
+        page.evaluate("jupyterapp.commands.execute('notebook:interrupt-kernel')")
+        rests.wait_for(state="detached")
 
 
 @pytest.mark.full
@@ -442,7 +450,8 @@ def test_memory_that_had_to_make_room_is_shown_as_parked(
     window.goto(jupyter.page_url("notebooks/second.ipynb"))
     _run_all_cells(window, "second.ipynb", len(TAKES_MOST))
     second.filter(has_text="384 MiB on the GPU").wait_for()
-    first.filter(has_text="in host memory 384 MiB").wait_for()
+    first.filter(has_text="384 MiB in host memory").wait_for()
     panel.devices.filter(has_text=f"{384 + CONTEXTS_MIB} MiB of 512 MiB").wait_for()
-    panel.devices.filter(has_text=f"CUDA contexts {CONTEXTS_MIB} MiB").wait_for()
+    details = panel.devices.locator(f'[title*="CUDA contexts {CONTEXTS_MIB} MiB"]')
+    details.first.wait_for()
     panel.keep_picture("panel-parked")

@@ -155,7 +155,7 @@ def test_a_node_is_opened_by_the_keyboard(view: Standin, opened: Open) -> None:
         "carol: plots.ipynb",
     ]
     shows(row(page, "gpu-03"), "does not give it back")
-    shows(row(page, "gpu-03").get_by_role("table"), "waits, number 2")
+    shows(row(page, "gpu-03").get_by_role("table"), "number 2 in line, waiting")
 
     def more_room(fleet: Fleet, now_s: float) -> None:
         devices = {f"d{n}": device() for n in range(9)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from jupyter_gpushare.protocol.messages import (
     WaitCancelled,
 )
 from tests.cli.conftest import Command
-from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.scheduler_process import SchedulerDidNotStart, SchedulerUnderTest
 
 
 @pytest.mark.promise(
@@ -115,6 +116,43 @@ def test_entries_are_changed_one_by_one(scheduler: SchedulerUnderTest, gpushare:
     for wrong in (["cap", "ann", "lots"], ["limit", "ann"], ["limit", "ann:a"]):
         done = gpushare(*wrong)
         assert done.returncode == 2 and done.stderr.count(". ") == 1
+
+
+@pytest.mark.promise(
+    "cli-36",
+    "A size below 1 MiB is refused wherever a cap or another size is set, for it lacks its unit; "
+    "0 stays what it means",
+)
+def test_a_size_without_its_unit_is_refused(
+    scheduler: SchedulerUnderTest, gpushare: Command
+) -> None:
+    """Nothing is changed, and the sentence says what to write."""
+    me = user_name(os.getuid())
+    for wrong, what in (
+        (["cap", me, "20"], f"user_memory_caps: The cap of {me} is 20 bytes"),
+        (["set", "memory_caps", "@guests=8"], "memory_caps: The cap of @guests is 8 bytes"),
+        (["set", "device_bytes_max", "20"], "device_bytes_max is 20 bytes"),
+    ):
+        done = gpushare(*wrong)
+        assert done.returncode == 76
+        assert f"{what}, less than 1 MiB. Write a unit: 20GiB." in done.stderr
+    settings = scheduler.status()["settings"]
+    assert (settings["user_memory_caps"], settings["memory_caps"]) == ("", "")
+    for right in (["set", "device_bytes_max", "0"], ["set", "device_reserve_bytes", "-1"]):
+        assert gpushare(*right).returncode == 0
+    assert gpushare("cap", me, str(1 << 20)).returncode == 0
+
+
+@pytest.mark.promise("cli-36")
+@pytest.mark.parametrize("setting", ["memory_cap_bytes=20", "user_memory_caps=ann=20"])
+def test_a_scheduler_does_not_start_with_a_size_without_its_unit(
+    runtime: Path, setting: str
+) -> None:
+    """The flag is named."""
+    with pytest.raises(SchedulerDidNotStart) as refused:
+        SchedulerUnderTest(runtime, f"--GPUShareScheduler.{setting}")
+    assert setting.partition("=")[0] in refused.value.output
+    assert "20 bytes, less than 1 MiB. Write a unit: 20GiB." in refused.value.output
 
 
 @pytest.mark.promise(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare.scheduler.base.private_file import PrivateLog
 from tests.support.other_user import let_others_in
-from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.scheduler_process import (
+    SchedulerUnderTest,
+    environment,
+    running_scheduler,
+)
 
 
 @pytest.mark.promise("cli-18", "`jupyter gpushare scheduler` runs the scheduler and stops cleanly")
@@ -25,11 +32,31 @@ def test_it_ends_cleanly(scheduler: SchedulerUnderTest, number: signal.Signals) 
 
 @pytest.mark.promise("cli-18")
 def test_it_can_log_to_its_directory(runtime: Path) -> None:
-    """With --log-to-file the runtime directory has the log, effective values first."""
-    with running_scheduler(runtime, "--log-to-file", "--quantum=7") as scheduler:
+    """With --log-to-file the runtime directory has the log. It begins with what is not as by
+    default."""
+    flags = ("--quantum=7", "--turns=off", "--memory-cap=4GiB")
+    with running_scheduler(runtime, "--log-to-file", *flags) as scheduler:
         assert scheduler.log == ""
-    log = (runtime / "scheduler.log").read_text()
-    assert "quantum_s=7.0" in log.splitlines()[0]
+    first = (runtime / "scheduler.log").read_text().splitlines()[0]
+    assert ": not as by default: quantum_s=7.0, turns=off, " in first
+    assert f"memory_cap_bytes={4 << 30}" in first and "idle_ms" not in first
+    assert len(first) < 400
+
+
+@pytest.mark.promise("cli-18")
+def test_under_a_hub_its_log_is_its_own(runtime: Path) -> None:
+    """The hub's package, which it imports, says nothing there. Each line is of this project."""
+    hub = {"JUPYTERHUB_API_URL": "http://127.0.0.1:9/hub/api", "JUPYTERHUB_API_TOKEN": "none"}
+    flags = ("--hub", f"--hub-pid={os.getpid()}", "--idle-exit-s=0.1", f"--runtime-dir={runtime}")
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.cli.main", "scheduler", *flags],
+        env=environment(hub),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for line in done.stderr.splitlines():
+        assert " jupyter_gpushare." in line and len(line) < 400, line
 
 
 @pytest.mark.promise("scheduler-1", "Log and journal are their owner's alone")

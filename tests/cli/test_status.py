@@ -47,7 +47,7 @@ def test_status_says_who_holds_and_who_waits(
     assert "held by first for" in done.stdout
     assert "1. second has waited for" in done.stdout
     assert "turns on, quantum 500 ms to 30.0 s" in done.stdout
-    assert "TENANT" in done.stdout
+    assert "NOTEBOOK" in done.stdout
 
 
 @pytest.mark.promise("scheduler-63")
@@ -114,10 +114,24 @@ def test_queue_tells_of_a_turn_kept_by_hand(
         assert client.expect(TurnRecalled).cause == "released in the notebook"
 
 
+@pytest.mark.promise(
+    "cli-37", "Without a scheduler, a notebook or a GPU, the command line says so in plain words"
+)
+def test_nothing_is_there(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """And a bare `jupyter gpushare` prints its verbs."""
+    *_, gpus, notebooks = gpushare("status").stdout.split("\n\n")
+    assert gpus.startswith("The scheduler has found no GPU. The NVIDIA driver does not answer: ")
+    assert gpus.endswith("Install it, or give this machine or this container access to the GPU.")
+    assert notebooks == "No notebook uses a GPU.\n"
+    bare, helped = gpushare(), gpushare("--help")
+    assert (bare.returncode, bare.stdout, bare.stderr) == (0, helped.stdout, "")
+    assert "show GPUs, turns, notebooks and settings" in " ".join(bare.stdout.split())
+
+
 @pytest.mark.promise("cli-22")
 def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """A device that nobody holds is free; without devices there is a sentence."""
-    assert gpushare("queue").stdout == "No device is known yet.\n"
+    assert gpushare("queue").stdout.startswith("The scheduler has found no GPU. The NVIDIA driver")
     with scheduler.joined() as client:
         client.drop(client.take_turn().turn_id)
         scheduler.eventually(lambda s: not s["devices"][0]["holders"])

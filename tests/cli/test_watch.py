@@ -79,7 +79,7 @@ def test_the_terminal_is_as_before(
 ) -> None:
     """It takes a screen of its own, and gives it back whatever ends it."""
     with watching(runtime, terminal=True) as view:
-        view.says(b"No tenants.")
+        view.says(b"No notebook uses a GPU.")
         assert view.said.startswith(b"\x1b[?1049h")
         scheduler.tenant("train.ipynb")
         view.says(b"train.ipynb")
@@ -92,7 +92,7 @@ def test_the_terminal_is_as_before(
 def test_a_pipe_gets_plain_text(scheduler: SchedulerUnderTest, runtime: Path) -> None:
     """What has changed."""
     with watching(runtime, terminal=False) as view:
-        view.says(b"No tenants.")
+        view.says(b"No notebook uses a GPU.")
         scheduler.tenant("train.ipynb")
         view.says(b"train.ipynb")
         view.process.send_signal(signal.SIGINT)

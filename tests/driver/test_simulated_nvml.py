@@ -3,6 +3,8 @@ that die. Each case has a machine of its own, and asks it from fresh processes."
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.driver.harness import run_program
-from tests.support.paths import SIM_NVML
+from tests.support.paths import ROOT, SIM_NVML
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
 pytestmark = pytest.mark.skipif(not SIM_NVML.exists(), reason="run `make build` first")
@@ -50,6 +52,32 @@ handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDevice
 print(*(pynvml.nvmlDeviceGetMemoryInfo(h).total for h in handles))
 """
     assert ask(machine, program).split() == [str(GIB)] * 3
+
+
+@pytest.mark.promise(
+    "simulated-52",
+    "The simulated NVML has every function of nvml.h; what it does not simulate is not supported",
+)
+def test_every_function_of_the_header_is_there(tmp_path: Path) -> None:
+    """Other tools look them up when they start. A real driver may be older than the header."""
+    find = [sys.executable, ROOT / "hook/spec/find_headers.py"]
+    folder = subprocess.run(find, capture_output=True, text=True, check=True).stdout.strip()
+    names = set(re.findall(r"DECLDIR[\s\w*]*?(nvml\w+)\(", (Path(folder) / "nvml.h").read_text()))
+    library = ctypes.CDLL(str(SIM_NVML))
+    assert len(names) > 400
+    assert not {name for name in names if not hasattr(library, name)}
+    machine = SimulatedMachine(tmp_path, devices=1, bytes_per_device=GIB)
+    program = """
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+for each in (True, False):
+    try:
+        pynvml.nvmlDeviceGetNvLinkVersion(device, 0)
+    except pynvml.NVMLError as error:
+        print(type(error).__name__)
+    pynvml.nvmlShutdown() if each else None
+"""
+    told = ["NVMLError_NotSupported", "NVMLError_Uninitialized"]
+    assert ask(machine, program).splitlines() == told
 
 
 @pytest.mark.promise("simulated-37", "The simulated NVML has MIG instances")

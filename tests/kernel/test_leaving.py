@@ -51,9 +51,13 @@ def test_a_kernel_leaves_and_comes_back(lasting: SharedGpu) -> None:
 
 @LEAVES
 def test_where_it_is_not_allowed(lasting: SharedGpu, tmp_path: Path) -> None:
-    """A sentence says so. A file from when it was allowed does not count."""
-    kernel = lasting.kernel("c.ipynb", set_up=False)
-    assert "has not allowed that notebooks leave" in kernel.run("%gpushare off").ok().text
+    """A sentence says who may allow it. A file from when it was allowed does not count."""
+    own = lasting.kernel("c.ipynb", set_up=False).run("%gpushare off").ok().text
+    assert own.startswith("This Jupyter server does not let notebooks leave GPU sharing.")
+    assert "set GPUSHARE_MAY_LEAVE=1 in its environment" in own and "administrator" not in own
+    of_hub = lasting.kernel("d.ipynb", set_up=False, env={"JUPYTERHUB_API_TOKEN": "a-users"})
+    said = of_hub.run("%gpushare off").ok().text
+    assert said.startswith("Your administrator has not allowed that notebooks leave")
     (file := tmp_path / "kernel.json.left").touch()
     assert why_left({}, str(file)) == why_left({MAY_LEAVE: "0"}, str(file)) == ""
     assert "%gpushare on" in why_left(ALLOWED, str(file))

@@ -55,6 +55,10 @@ def test_it_shows_this_kernel_and_the_queue(alice: Kernel) -> None:
     reply = alice.run(f"{gpu_cells.spin(1)}\n%gpushare\n").ok()
     assert "This kernel has the GPU." in reply.text
     assert "has it  alice.ipynb (this kernel)" in reply.text
+    assert (
+        "has it  alice.ipynb (this kernel)"
+        in alice.run(f"{gpu_cells.spin(1)}\n%gpushare status\n").ok().text
+    )
     assert "<table" in reply.html
     assert "alice.ipynb (this kernel)" in reply.html
 
@@ -182,7 +186,8 @@ def test_what_comes_before_the_first_use(lasting: SharedGpu, alice: Kernel) -> N
     new.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
     wait_until(lambda: lasting.holders() == [], "the turn goes back at the end of the cell")
     new.restart()
-    assert "has not used the GPU yet" in new.run("%gpushare hold 5m").ok().text
+    said = "This kernel will keep the GPU for 5 min once it has it.\n"
+    assert new.run("%gpushare hold 5m").ok().text == said
     new.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
     new.run("1 + 1").ok()
     assert lasting.holders() == ["new.ipynb"]
@@ -259,7 +264,6 @@ def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
 def test_bad_arguments_get_a_line_and_the_usage(kernel: Kernel) -> None:
     """One line on what is wrong, then how it is used; the cell does not fail."""
     for arguments, wrong in {
-        "status": "there is no sub-command 'status'.",
         "show": "there is no sub-command 'show'.",
         "release now": "'now' is one word too many.",
         "hold": "hold needs a time.",

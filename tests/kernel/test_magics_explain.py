@@ -75,6 +75,17 @@ def test_each_interval_is_a_line() -> None:
     ]
 
 
+def test_times_are_short_in_the_table() -> None:
+    """A sentence has the words, a row the sign; a narrow page does not break a time."""
+    told_at_once = wait(part(-60, -59.95, had("b.ipynb", 0.05)))
+    heading, line = told(told_at_once, last_cell=(-95, -20))
+    assert heading == "The last cell waited less than 0.1 s for the GPU."
+    assert "  <0.1 s  Others were before it." in line
+    answer = {"waits": [told_at_once], "forgotten": 0}
+    page = Explained(answer, last_cell=(-95, -20), now_s=NOON_S)._repr_html_()
+    assert 'white-space: nowrap">&lt;0.1 s</td>' in page
+
+
 @pytest.mark.promise("jupyter-25")
 def test_a_pause_is_told_as_one() -> None:
     """With what the cell had had by then; a wait that goes on is told as that."""
@@ -249,7 +260,7 @@ def test_a_kernel_explains_its_last_cell(lasting: SharedGpu, pair: tuple[Kernel,
     reply = bob.run("%gpushare explain").ok()
     assert re.match(r"The last cell waited [\w. ]+ for the GPU\.\n", reply.text), reply.text
     assert re.search(
-        r"  [\d:]{8}\u2013[\d:]{8} +[\w. ]+ s  A user kept the GPU by hand\. "
+        r"  [\d:]{8}\u2013[\d:]{8} +[\w.< ]+ s  A user kept the GPU by hand\. "
         r"alice\.ipynb had the GPU\.",
         reply.text,
     ), reply.text

@@ -293,13 +293,27 @@ def test_an_nvml_that_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
             while probe._opening is not None:
                 await asyncio.sleep(0)
         assert asked == 2
+        assert probe.no_gpu.startswith("The NVIDIA driver does not answer: no driver. Install it")
         monkeypatch.setattr(device_probe, "TRY_AGAIN_S", 0.0)
         probe._try_again_at_s = 0.0
         probe.wake()
         await inbox.wait_for(DeviceMemoryMeasured)
+        assert probe.no_gpu == ""
         probe.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_driver_without_gpus_is_told() -> None:
+    """It answers, and lists none."""
+
+    async def scenario() -> str:
+        probe = probe_of(lambda: ScriptedNvml([]), Inbox())
+        await probe.start()
+        probe.stop()
+        return probe.no_gpu
+
+    assert asyncio.run(scenario()).startswith("The NVIDIA driver lists no GPU. Give this machine")
 
 
 def test_without_nvml_clients_name_the_devices() -> None:

@@ -263,6 +263,22 @@ def test_an_unshared_kernel_says_why() -> None:
     assert (mine["state"], mine["reason"], mine["tenant_id"]) == ("unshared", "Because.", None)
 
 
+@pytest.mark.promise("panel-36", "Without a GPU the panel says what is wrong and what to do")
+def test_it_tells_why_there_is_no_gpu() -> None:
+    """In the scheduler's words; an older scheduler has none, and where there is a GPU, none are
+    needed: programs may have named one that the driver does not list."""
+
+    def told(*devices: dict[str, Any], scheduler: dict[str, Any]) -> object:
+        status = {"devices": list(devices), "tenants": [], "scheduler": scheduler}
+        given = {"scheduler": "up", "message": "", "user": "me", "age_s": 0.0, "kernels": []}
+        return panel_state(status=status, **given)["no_gpu"]
+
+    why = {"no_gpu": "The NVIDIA driver does not answer: it is not there. Install it."}
+    assert told(scheduler=why) == why["no_gpu"]
+    assert told(device([], []), scheduler=why) == told(scheduler={}) == ""
+    assert state_of([], [])["no_gpu"] == ""
+
+
 def test_kernels_are_shown_while_the_scheduler_is_away() -> None:
     """Without a status there are no devices; kernels are listed all the same."""
     state = panel_state(

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "nvml/nvml_rest.h"
 #include "nvml/nvml_state.h"
 
 struct nvmlDevice_st {
@@ -53,6 +54,10 @@ nvmlReturn_t nvmlShutdown(void) {
 
 struct sim_segment *nvml_segment(void) {
     return atomic_load(&open_segment);
+}
+
+int nvml_not_simulated(void) {
+    return nvml_segment() == NULL ? NVML_ERROR_UNINITIALIZED : NVML_ERROR_NOT_SUPPORTED;
 }
 
 nvmlDevice_t nvml_handle(const struct sim_device *device) {

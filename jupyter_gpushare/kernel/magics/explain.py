@@ -100,7 +100,7 @@ class Explained:
                 if queued and part is queued[-1]:
                     said.append(_THEN.get(wait["how"], ""))
                 span = self._clock(part["begin_s"]) + _DASH + self._clock(part["end_s"])
-                lasted = length(part["end_s"] - part["begin_s"])
+                lasted = length(part["end_s"] - part["begin_s"]).replace("less than ", "<")
                 self._lines.append((span, lasted, " ".join(each for each in said if each)))
 
     def _of(self, part: Any) -> str:
@@ -168,11 +168,11 @@ def _owners(waits: Any) -> Any:
 
 
 def _html_row(row: Any) -> str:
-    cells = "".join(
-        f'<td style="text-align: left; vertical-align: top">{html.escape(cell)}</td>'
-        for cell in row
-    )
-    return f"<tr>{cells}</tr>"
+    """Times are not broken, so that the reason has what is left of the line."""
+    *times, reason = (html.escape(cell) for cell in row)
+    style = "text-align: left; vertical-align: top"
+    narrow = "".join(f'<td style="{style}; white-space: nowrap">{cell}</td>' for cell in times)
+    return f'<tr>{narrow}<td style="{style}">{reason}</td></tr>'
 
 
 def length(seconds: float) -> str:

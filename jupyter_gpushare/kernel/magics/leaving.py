@@ -11,9 +11,14 @@ from .hook import hook_of
 from .words import Unable
 
 _FILE = "GPUSHARE_LEAVE_FILE"
-_NOT_ALLOWED = (
+_HUB_TOKEN = "JUPYTERHUB_API_TOKEN"
+_NOT_ALLOWED_BY_HUB = (
     "Your administrator has not allowed that notebooks leave GPU sharing. Ask them for "
     "GPUSHARE_MAY_LEAVE=1 in the environment of your server."
+)
+_NOT_ALLOWED = (
+    "This Jupyter server does not let notebooks leave GPU sharing. Whoever starts it may allow "
+    "that: set GPUSHARE_MAY_LEAVE=1 in its environment, and start it again."
 )
 
 
@@ -22,7 +27,7 @@ def leave(notice: str) -> str:
     file = os.environ.get(_FILE)
     if not file:
         hook_of(notice)  # or says why it does not share the GPU already
-        raise Unable(_NOT_ALLOWED)
+        raise Unable(_NOT_ALLOWED_BY_HUB if os.environ.get(_HUB_TOKEN) else _NOT_ALLOWED)
     try:
         Path(file).touch(mode=0o600)
     except OSError as error:

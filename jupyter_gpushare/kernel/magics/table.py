@@ -63,6 +63,7 @@ def _need(words: str, notice: str) -> Any:
 
 VERBS = (
     Verb("", (("", "show this kernel and the queue"),), lambda _, notice: show(notice)),
+    Verb("status", (("status", "the same"),), lambda _, notice: show(notice)),
     Verb(
         "queue",
         (("queue", "show who has each GPU and who waits"),),
@@ -122,7 +123,7 @@ VERBS = (
     ),
     Verb(
         "off",
-        (("off", "leave GPU sharing at the next restart, where your administrator allows it"),),
+        (("off", "leave GPU sharing at the next restart, where the server allows it"),),
         lambda _, notice: leave(notice),
     ),
     Verb(

@@ -162,9 +162,8 @@ def hold(hook: "Hook", hold_s: float) -> str:
         return _end_hold(hook, before)
     if not _ask_to_hold(hook, before, hold_s):
         _wished["hold_s"] = hold_s
-        later = f"This kernel will keep the GPU for {length(hold_s)} once it has it."
         if not before["running"] or not before["contexts_open"]:
-            return f"This kernel has not used the GPU yet. {later}"
+            return f"This kernel will keep the GPU for {length(hold_s)} once it has it."
         if not before["connected"]:
             return "No scheduler is connected. This kernel makes the request when it finds one."
         return SILENT

@@ -29,6 +29,7 @@ _WITHOUT_NVML = (
     "Until it is, devices are known by the programs that open them, and memory that is not under "
     "gpushare is not seen. Look at `nvidia-smi` where that is not what you expect."
 )
+_LISTS_NONE = "The NVIDIA driver lists no GPU. Give this machine or this container access to one."
 Choose = Callable[[Sequence[DeviceName]], Served]
 
 
@@ -71,6 +72,8 @@ class DeviceProbe:
         self._look_again = False
         self._opening: asyncio.Task[list[DeviceReading]] | None = None
         self._said_missing = False
+        self.no_gpu = ""
+        """Why there is none, and what to do; empty where the driver lists some."""
         self._try_again_at_s = 0.0
 
     async def start(self) -> None:
@@ -124,8 +127,13 @@ class DeviceProbe:
             if not self._said_missing:
                 log.warning("NVML is not available (%s). %s", error, _WITHOUT_NVML)
             self._said_missing = True
+            self.no_gpu = (
+                f"The NVIDIA driver does not answer: {error}. Install it, or give this machine or "
+                "this container access to the GPU."
+            )
             return []
         self._reader = reader
+        self.no_gpu = "" if readings else _LISTS_NONE
         return readings
 
     def _opened(self, readings: Sequence[DeviceReading]) -> None:

@@ -9,6 +9,8 @@ from jupyter_gpushare.core.configuration.layers import Layers, Values
 from jupyter_gpushare.core.events import RequestEvent, SettingsChanged
 from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
 
+from ..base.sizes import check_sizes
+
 
 class LiveSettings:
     """Each change is all or nothing, and raises SettingsError where it cannot be. The core has
@@ -51,6 +53,7 @@ class LiveSettings:
         self, settings: SchedulerSettings, before: SchedulerSettings | None
     ) -> SchedulerSettings:
         """Raises SettingsError for what could not be kept here."""
+        check_sizes(settings)
         why = why_it_cannot_kill(
             settings, before, hidden_tenants=self._hidden_tenants, unseen=self.unseen()
         )

@@ -72,7 +72,8 @@ class Service:
     """`submit`, `request`, `snapshot` and `estimates` are the driver's. `now_s` is of the clock by
     which `timeline` and `past_waits` are told what happens. The others are told: `joined` at each
     client, `recovered` when all who were expected are back, `tenants_changed` with their count,
-    `tenant_gone` with its id. `reports` tells how reporting to the view goes."""
+    `tenant_gone` with its id. `reports` tells how reporting to the view goes, `no_gpu` why the
+    driver lists none."""
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class Service:
         tenants_changed: Callable[[int], None] = lambda count: None,
         tenant_gone: Callable[[str], None] = lambda tenant_id: None,
         reports: Callable[[], dict[str, Any] | None] = lambda: None,
+        no_gpu: Callable[[], str] = lambda: "",
     ) -> None:
         self._submit = submit
         self._request = request
@@ -126,6 +128,7 @@ class Service:
         self._tenants_changed = tenants_changed
         self._tenant_gone = tenant_gone
         self._reports = reports
+        self._no_gpu = no_gpu
 
     # ---- from the hooks' side ----
 
@@ -169,6 +172,7 @@ class Service:
             "runtime_dir": str(self._hook_socket.parent),
             "uptime_s": round(plain.at_s - self._started_s, 1),
             "reports": self._reports(),
+            "no_gpu": self._no_gpu(),
         }
         return status_of(
             plain,

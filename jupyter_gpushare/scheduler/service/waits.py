@@ -19,7 +19,10 @@ MAY_WAIT = frozenset({"waiting", "stalled"})
 """The states of tenants in the queue."""
 _PARTS_MAX = 12
 """A share is told as a fraction up to such a denominator."""
+_FRACTIONS = {Fraction(1, 2): "half", Fraction(1, 3): "a third", Fraction(1, 4): "a quarter"}
 _PART_OFF = 0.01
+_ALL = 0.995
+"""From such a share on, only notebooks of the same user are ahead."""
 
 REASONS = {
     Reason.TURN: "Others are before it.",
@@ -73,19 +76,21 @@ def when(estimate: Estimate) -> str:
         time = f"in {about(estimate.earliest_s, estimate.latest_s)}"
     if estimate.used_s <= 0:
         return f"Starts {time}."
-    used, share = length(estimate.used_s), part(estimate.share)
-    return f"Paused after {used}, goes on {time}, share {share}."
+    share = f"; its share is {part(estimate.share)}" if estimate.share < _ALL else ""
+    return f"Paused after {length(estimate.used_s)}, goes on {time}{share}."
 
 
 def about(earliest_s: Seconds, latest_s: Seconds) -> str:
-    """A range as people say it: about 10 to 40 s."""
+    """A range as people say it: about 10 to 40 s, at most 40 s."""
     if latest_s < 1:
         return "less than 1 s"
     low, high = _rounded(earliest_s), _rounded(latest_s)
+    if low == 0:
+        return f"at most {length(high)}"
     if low == high:
         return f"about {length(high)}"
     unit_s, unit = _unit(high)
-    if _unit(low)[1] == unit or low == 0:
+    if _unit(low)[1] == unit:
         return f"about {_count(low, unit_s)}{_DASH}{_count(high, unit_s)} {unit}"
     return f"about {length(low)} to {length(high)}"
 
@@ -100,11 +105,11 @@ def length(seconds: Seconds) -> str:
 
 
 def part(share: float) -> str:
-    """1/3, or 37 %."""
+    """A third of the GPU, 2/5 of the GPU, or 0 % of the GPU."""
     near = Fraction(share).limit_denominator(_PARTS_MAX)
     if near > 0 and abs(share - near) <= _PART_OFF:
-        return str(near)
-    return f"{100 * share:.0f} %"
+        return f"{_FRACTIONS.get(near, near)} of the GPU"
+    return f"{100 * share:.0f} % of the GPU"
 
 
 def _rounded(seconds: Seconds) -> Seconds:

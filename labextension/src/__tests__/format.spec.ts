@@ -5,20 +5,23 @@ import {
   formatDeviceId,
   formatDuration,
   formatKernel,
-  formatKernelMemory,
   formatKernelState,
-  formatMemory,
   formatOwner,
   formatPart,
   formatProblem,
   formatReason,
-  formatShare,
   formatTenant,
   formatWait,
-  formatWaitLine,
+  formatWaitLine
+} from '../format';
+import {
+  explainShares,
+  formatKernelMemory,
+  formatMemory,
+  formatShare,
   memoryPercent,
   memoryShares
-} from '../format';
+} from '../formatMemory';
 import { KERNEL_STATES, parseState, type IDevice, type IKernel } from '../state';
 import { device, holder, kernel, memory, state, waiter } from './support/states';
 
@@ -81,7 +84,7 @@ describe('format', () => {
       'mine 1.0 GiB',
       'others 2.0 GiB',
       'other programs 2.0 GiB',
-      'kept free 1.0 GiB'
+      'Kept free 1.0 GiB'
     ]);
     // A scheduler that tells of neither: the rest of what NVML counts is not shared.
     expect(texts({ bytes_tenants: gib, bytes_used: 3 * gib }, gib)).toEqual([
@@ -99,6 +102,10 @@ describe('format', () => {
       'CUDA contexts 1.0 GiB',
       'other programs 2.0 GiB'
     ]);
+    expect(explainShares(shares, trans)).toContain(
+      'CUDA contexts 1.0 GiB: what CUDA takes for each notebook'
+    );
+    expect(explainShares([], trans)).not.toContain('CUDA contexts');
   });
 
   it('never fills the bar beyond its end', () => {
@@ -121,7 +128,7 @@ describe('format', () => {
         bytes_fixed: 2 ** 20,
         cap_bytes: 40 * 2 ** 30
       })
-    ).toEqual(['in host memory 12 GiB', 'cannot move 1.0 MiB', 'limit 40 GiB']);
+    ).toEqual(['12 GiB in host memory', 'cannot move 1.0 MiB', 'limit 40 GiB']);
   });
 
   it('tells why memory cannot move, the most first', () => {
@@ -185,11 +192,11 @@ describe('format', () => {
   it('tells when a cell starts, and when one goes on that was paused', () => {
     const soon = { earliestS: 10.4, latestS: 41, usedS: 0, share: 1 / 3 };
     expect(formatWait(soon, 0, trans)).toBe('starts in about 10–41 s');
-    expect(formatWait(soon, 10, trans)).toBe('starts in about 0–31 s');
+    expect(formatWait(soon, 10, trans)).toBe('starts in at most 31 s');
     expect(formatWait(soon, 60, trans)).toBe('starts in a moment');
     const paused = { ...soon, usedS: 30 };
     expect(formatWait(paused, 0, trans)).toBe(
-      'paused after 30 s, goes on in about 10–41 s, share 1/3'
+      'paused after 30 s, goes on in about 10–41 s; its share is a third of the GPU'
     );
     expect(formatWait({ ...soon, earliestS: 45, latestS: 300 }, 0, trans)).toBe(
       'starts in about 45 s to 5 min'
@@ -206,7 +213,7 @@ describe('format', () => {
     const never = { earliestS: null, latestS: null, usedS: 0, share: 1 };
     expect(formatWait(never, 0, trans)).toBe('nobody can say when it starts');
     expect(formatWait({ ...never, usedS: 200 }, 0, trans)).toBe(
-      'paused after 3 min, nobody can say until when, share 1'
+      'paused after 3 min, nobody can say until when'
     );
   });
 
@@ -237,6 +244,7 @@ describe('format', () => {
     expect(waitLine({ wait }, unknown)).toBe(
       'Waiting for the GPU: 2nd of 2, about 20–45 s. Another user is using it (18 s). Interrupt the kernel to cancel.'
     );
+    expect(waitLine({ wait }, unknown, 20)).toContain('2nd of 2, at most 25 s.');
     expect(waitLine({ wait }, unknown, 10)).toContain(
       'about 10–35 s. Another user is using it (28 s)'
     );
@@ -256,10 +264,10 @@ describe('format', () => {
   it('says calmly at a cell that is paused when it goes on', () => {
     const wait = { earliest_s: 10, latest_s: 20, used_s: 30, share: 1 / 3 };
     expect(waitLine({ wait }, holder())).toBe(
-      'Paused after 30 s, goes on in about 10–20 s; your share is 1/3.'
+      'Paused after 30 s, goes on in about 10–20 s; your share is a third of the GPU.'
     );
     expect(waitLine({ wait: { ...wait, latest_s: null } }, holder())).toBe(
-      'Paused after 30 s, nobody can say until when; your share is 1/3.'
+      'Paused after 30 s, nobody can say until when; your share is a third of the GPU.'
     );
     expect(waitLine({ wait: { ...wait, share: 1 } }, holder())).toBe(
       'Paused after 30 s, goes on in about 10–20 s.'
@@ -267,7 +275,15 @@ describe('format', () => {
   });
 
   it('tells a share as a fraction where it is near one', () => {
-    expect([1, 0.4, 0.333, 0.001].map(formatPart)).toEqual(['1', '2/5', '1/3', '0 %']);
+    const parts = [0.5, 0.333, 0.25, 0.4, 0.001].map(part => formatPart(part, trans));
+    expect(parts.map(part => part.replace(' of the GPU', ''))).toEqual([
+      'half',
+      'a third',
+      'a quarter',
+      '2/5',
+      '0 %'
+    ]);
+    expect(parts.every(part => part.endsWith(' of the GPU'))).toBe(true);
   });
 
   it('names both versions where they differ, in one sentence', () => {

@@ -45,7 +45,7 @@ describe('Glance', () => {
 
   it('counts while the kernel has the GPU or waits for it, and runs no timer else', () => {
     show('idle');
-    expect(page.textContent).toBe('GPU idle');
+    expect(page.textContent).toBe('GPU free');
     expect(jest.getTimerCount()).toBe(0);
     show('holds');
     expect(page.textContent).toBe('GPU 5 s');
@@ -70,9 +70,16 @@ describe('Glance', () => {
   it('is a button to the panel, with a name in words', () => {
     show('idle');
     const button = page.querySelector('button');
-    expect(button?.getAttribute('aria-label')).toContain('does not use the GPU now.');
+    expect(button?.getAttribute('aria-label')).toContain('does not use it now.');
     button?.click();
     expect(opened).toBe(1);
+  });
+
+  it('says that there is no GPU, and why', () => {
+    const told = parseState(state({ devices: [], no_gpu: 'There is no driver. Install it.' }));
+    show('idle', { snapshot: { state: told, receivedAtMs: 0 } });
+    expect(page.textContent).toBe('No GPU');
+    expect(page.querySelector('button')?.title).toMatch(/^There is no driver\. Install it\. .*try/);
   });
 
   it('shows nothing where nothing is shared', () => {

@@ -82,7 +82,7 @@ describe('KernelActions', () => {
     expect(acted).toEqual([]);
     expect(page.textContent).toContain('2.0 GiB move from the GPU to the machine’s own memory');
     expect(page.textContent).toContain('1.0 GiB cannot move');
-    press('Keep it');
+    press('Cancel');
     press('Free its GPU memory…');
     press('Free it now');
     expect(acted).toEqual([{ kind: 'evict' }]);

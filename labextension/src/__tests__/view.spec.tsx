@@ -92,7 +92,7 @@ describe('PanelView', () => {
 
   it('tells a hold that has not begun as one to come, and lets it be cancelled', () => {
     show(state({ devices: [device()], kernels: [kernel({ hold_to_come_s: 60 })] }));
-    expect(texts('.jp-gpushare-Hold')).toEqual(['will be reserved for 1 min once it has the GPU']);
+    expect(texts('.jp-gpushare-Hold')).toEqual(['you keep it for 1 min once it has the GPU']);
     expect(texts('.jp-gpushare-Holder')).toEqual(['Free']);
     expect(find('.jp-gpushare-Release').textContent).toBe('Cancel');
     act(() => {
@@ -109,17 +109,17 @@ describe('PanelView', () => {
       })
     );
     expect(texts('.jp-gpushare-Hold')).toEqual([
-      'reserved by its user for 10 min more',
-      'reserved by its user for 10 min more'
+      'you keep it for 10 min more',
+      'you keep it for 10 min more'
     ]);
     act(() => {
       jest.advanceTimersByTime(545_000);
     });
-    expect(find('.jp-gpushare-Hold').textContent).toBe('reserved by its user for 55 s more');
+    expect(find('.jp-gpushare-Hold').textContent).toBe('you keep it for 55 s more');
     act(() => {
       jest.advanceTimersByTime(60_000);
     });
-    expect(find('.jp-gpushare-Hold').textContent).toBe('reserved by its user for 0 s more');
+    expect(find('.jp-gpushare-Hold').textContent).toBe('you keep it for 0 s more');
   });
 
   it('tells a kernel that waits until when the turn is kept, by the clock', () => {
@@ -159,7 +159,7 @@ describe('PanelView', () => {
     const widths = [...page.querySelectorAll<HTMLElement>('.jp-gpushare-Share')];
     expect(widths.map(share => share.style.width)).toEqual(['12.5%', '6.25%', '6.25%']);
     expect(find('.jp-gpushare-KernelMemory').textContent).toBe(
-      '1.0 GiB on the GPU · in host memory 12 GiB · cannot move 512 MiB · limit 40 GiB'
+      '1.0 GiB on the GPU ·\u00a012 GiB in host memory ·\u00a0cannot move 512 MiB ·\u00a0limit 40 GiB'
     );
   });
 

@@ -11,18 +11,28 @@ jest.mock('../waitLine', () => {
   const widgets = jest.requireActual<{ Widget: new () => Widget }>('@lumino/widgets');
   return {
     WaitLine: class extends widgets.Widget {
-      tell(told: { kind: string } | null): void {
-        this.node.textContent = told ? told.kind : 'goes on';
+      tell(told: { kind: string }): void {
+        this.node.textContent = told.kind;
       }
     }
   };
 });
 
 /** A notebook whose cells sent the messages `a` and `b`, in a page that shows nothing else. */
-function notebook(): { cells: Widget[]; contentHeader: Widget; panel: object } {
+function notebook(): {
+  cells: Widget[];
+  /** Each ends the run of a cell. */
+  ends: (() => void)[];
+  contentHeader: Widget;
+  panel: object;
+  statusChanged: Signal<object, undefined>;
+  kernel: { id: string; status: string };
+} {
+  const ends: (() => void)[] = [];
   const cells = ['a', 'b'].map(message => {
+    const done = new Promise<void>(resolve => ends.push(resolve));
     const cell = Object.assign(new Widget(), {
-      outputArea: { future: { msg: { header: { msg_id: message } } } }
+      outputArea: { future: { done, msg: { header: { msg_id: message } } } }
     });
     const outputs = new Widget();
     outputs.addClass('jp-Cell-outputWrapper');
@@ -34,6 +44,9 @@ function notebook(): { cells: Widget[]; contentHeader: Widget; panel: object } {
   const contentHeader = new Widget();
   const header = new PanelLayout();
   contentHeader.layout = header;
+  const sessionContext = {};
+  const statusChanged = new Signal<object, undefined>(sessionContext);
+  const kernel = { id: 'k1', status: 'busy' };
   const panel: object = {
     content: { widgets: cells },
     contentHeader: {
@@ -42,9 +55,13 @@ function notebook(): { cells: Widget[]; contentHeader: Widget; panel: object } {
       }
     },
     disposed: new Signal({}),
-    sessionContext: { kernelChanged: new Signal({}), session: { kernel: { id: 'k1' } } }
+    sessionContext: Object.assign(sessionContext, {
+      kernelChanged: new Signal({}),
+      session: { kernel },
+      statusChanged
+    })
   };
-  return { cells, contentHeader, panel };
+  return { cells, ends, contentHeader, panel, statusChanged, kernel };
 }
 
 describe('WaitLines', () => {
@@ -170,21 +187,63 @@ describe('WaitLines', () => {
     expect(texts()).toEqual(['', '', 'waits']);
   });
 
-  it('stays for a moment when a paused cell goes on, and so does not flicker', () => {
+  it('keeps its space when a paused cell goes on, until that ends, so that nothing jumps', async () => {
     const wait = { earliest_s: 1, latest_s: 2, used_s: 30, share: 0.5 };
     tell({ state: 'waits', cells: ['a'], wait });
     jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
     const line = shown.cells[0]?.node.firstElementChild;
     tell({ state: 'holds' });
     jest.advanceTimersByTime(STAYS_MS - 1);
-    expect(texts()).toEqual(['goes on', '', '']);
+    expect(texts()).toEqual(['continues', '', '']);
     tell({ state: 'waits', cells: ['a'], wait });
     expect(texts()).toEqual(['waits', '', '']);
     expect(shown.cells[0]?.node.firstElementChild).toBe(line);
-    tell({ state: 'holds' });
-    jest.advanceTimersByTime(STAYS_MS);
-    expect(texts()).toEqual(['', '', '']);
+    for (const name of ['holds', 'idle']) {
+      tell({ state: name });
+      jest.advanceTimersByTime(STAYS_MS);
+      expect(texts()).toEqual(['rests', '', '']);
+    }
     expect(jest.getTimerCount()).toBe(0);
+    expect(shown.cells[0]?.node.firstElementChild).toBe(line);
+    shown.ends[1]?.();
+    await Promise.resolve();
+    expect(texts()).toEqual(['rests', '', '']);
+    shown.ends[0]?.();
+    await Promise.resolve();
+    expect(texts()).toEqual(['', '', '']);
+    tell({ state: 'waits', cells: ['b'] });
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    tell({ state: 'holds' });
+    expect(texts()).toEqual(['', '', '']);
+  });
+
+  it('is not disturbed by a cell that has ended while the server says that it waits', async () => {
+    tell({ state: 'waits', cells: ['a'], wait: { earliest_s: 1, latest_s: 2, used_s: 30 } });
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    const line = shown.cells[0]?.node.firstElementChild;
+    shown.ends[0]?.();
+    for (let turn = 0; turn < 5; turn += 1) {
+      await Promise.resolve();
+      tell({ state: 'waits', cells: ['a'], wait: { earliest_s: 1, latest_s: 2, used_s: 30 } });
+      expect(shown.cells[0]?.node.firstElementChild).toBe(line);
+    }
+    tell({ state: 'holds' });
+    await Promise.resolve();
+    expect(texts()).toEqual(['', '', '']);
+  });
+
+  it('keeps its space above the notebook until its kernel is not busy', () => {
+    const wait = { earliest_s: 1, latest_s: 2, used_s: 30, share: 0.5 };
+    tell({ state: 'waits', cells: ['of an earlier page'], wait });
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    tell({ state: 'holds', memory: [memory({ bytes_parked: 1024 ** 3 })] });
+    tell({ state: 'holds' });
+    expect(texts()).toEqual(['', '', 'continues']);
+    jest.advanceTimersByTime(STAYS_MS);
+    expect(texts()).toEqual(['', '', 'rests']);
+    shown.kernel.status = 'idle';
+    shown.statusChanged.emit(undefined);
+    expect(texts()).toEqual(['', '', '']);
   });
 
   it('follows the settings at once', async () => {

@@ -66,8 +66,9 @@ describe('glanceAt', () => {
 
   it('is about the current notebook, although another one has the GPU', () => {
     const both = { ...holds, kernels: [...holds.kernels, kernel({ kernel_id: 'k2' })] };
-    expect(glance(both, 'k2')?.text).toBe('idle');
-    expect(labelOf(glance(both, 'k2'))).toBe('train.ipynb does not use the GPU now.');
+    expect(labelOf(glance(both, 'k2'))).toBe(
+      'GPU in use by train.ipynb. train.ipynb does not use it now.'
+    );
   });
 
   it('is about this server where no notebook is in front: who has it, then who is next', () => {
@@ -77,7 +78,36 @@ describe('glanceAt', () => {
       kernel({ kernel_id: 'b', state: 'waits', position: 1 })
     ];
     expect(glance({ kernels: queued }, 'gone')?.text).toBe('1st');
-    expect(glance({ kernels: [kernel()] })?.label).toBe('No notebook of yours uses the GPU now.');
+    expect(glance({ kernels: [kernel()] })?.label).toBe(
+      'GPU free. No notebook of yours uses it now.'
+    );
+  });
+
+  it('says whether the GPU is free, or whose it is, as far as the reader may know that', () => {
+    const text = (...devices: object[]): string | undefined =>
+      glance({ devices, kernels: [kernel()] }, 'k1')?.text.replace(/[\u2068\u2069]/g, '');
+    const theirs = { tenant_id: 'other', mine: false, name: 'theirs.ipynb', owner: 'bob' };
+    const hidden = { ...theirs, name: 'another user', owner: 'another user' };
+    const busy = device({ holder: holder(theirs) });
+    expect(text(device())).toBe('free');
+    expect(text(device({ mode: 'paused' }))).toBe('paused');
+    expect(text(busy)).toBe('in use by theirs.ipynb');
+    expect(text(device({ holder: holder(hidden) }))).toBe('in use');
+    const long = holder({ ...theirs, name: `${'a'.repeat(40)}.ipynb` });
+    expect(text(device({ holder: long }))).toBe(`in use by ${'a'.repeat(23)}…`);
+    const queue = [waiter(), waiter({ tenant_id: 't3' })];
+    expect(text(device({ holder: holder(theirs), queue }))).toBe('in use, 2 wait');
+    expect(text(device({ queue: [waiter()] }))).toBe('in use, 1 waits');
+    expect(text(device(), busy)).toBe('1 of 2 in use');
+    expect(text(device({ queue }), busy)).toBe('2 of 2 in use, 2 wait');
+  });
+
+  it('says that there is no GPU, and what to do', () => {
+    const none = glance({ devices: [], kernels: [kernel()] }, 'k1');
+    expect(none).toMatchObject({ kind: 'none', text: 'No GPU' });
+    expect(none?.label).toMatch(/%gpushare doctor.*jupyter gpushare try/);
+    const told = { devices: [], no_gpu: 'The driver does not answer. Install it.' };
+    expect(glance(told)?.label).toMatch(/^The driver does not answer\. Install it\. .*try/);
   });
 
   it('names what is wrong with a kernel that takes no turns', () => {

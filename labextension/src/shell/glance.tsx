@@ -42,7 +42,11 @@ function Words(props: Glance.IProps & { readonly sinceS: number }): ReactElement
       title={glance.label}
       type="button"
     >
-      {trans.__('GPU')} <span className="jp-gpushare-Sign" />
+      {glance.kind !== 'none' && (
+        <>
+          {trans.__('GPU')} <span className="jp-gpushare-Sign" />
+        </>
+      )}
       <Counting key={glance.kind} words={glance.text} />
     </button>
   ) : null;

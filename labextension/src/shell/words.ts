@@ -5,6 +5,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import {
   formatDuration,
   formatKernel,
+  formatNoGpu,
   formatProblem,
   formatReason,
   formatShortRange,
@@ -12,12 +13,16 @@ import {
   ordinal
 } from '../format';
 import type { ISnapshot, Problem } from '../model';
-import type { IDevice, IKernel, IState } from '../state';
+import { UNNAMED, type IDevice, type IHolder, type IKernel, type IState } from '../state';
 
-/** What stands in the status bar after "GPU", and what a screen reader says instead. */
+/** A longer name is cut. */
+const NAME_MAX = 24;
+
+/** What stands in the status bar, and what a screen reader says instead. */
 export interface IGlance {
   /** Some kinds have a sign of their own shape, the same as the badges (style/base.css). */
-  readonly kind: 'holds' | 'waits' | 'paused' | 'idle' | 'trouble';
+  readonly kind: 'holds' | 'waits' | 'paused' | 'idle' | 'none' | 'trouble';
+  /** What follows "GPU", or stands alone where there is none. */
   readonly text: string;
   readonly label: string;
 }
@@ -60,28 +65,68 @@ export function glanceAt(
   if (state.scheduler !== 'up') {
     return inTrouble(state.message || trans.__('The scheduler of the GPU does not answer.'));
   }
+  if (state.devices.length === 0) {
+    return { kind: 'none', text: trans.__('No GPU'), label: formatNoGpu(state, trans) };
+  }
   const kernel = kernelAtAGlance(state.kernels, kernelId);
-  return kernel ? glanceAtKernel(kernel, state, sinceS, trans) : glanceAtNone(trans);
+  return kernel ? glanceAtKernel(kernel, state, sinceS, trans) : glanceAtNone(state, trans);
 }
 
 function inTrouble(label: string): IGlance {
   return { kind: 'trouble', text: '?', label };
 }
 
-function glanceAtNone(trans: TranslationBundle): IGlance {
-  return {
-    kind: 'idle',
-    text: trans.__('idle'),
-    label: trans.__('No notebook of yours uses the GPU now.')
-  };
+function glanceAtNone(state: IState, trans: TranslationBundle): IGlance {
+  return glanceAtDevices(state, trans.__('No notebook of yours uses it now.'), trans);
+}
+
+/** Of a notebook that has no part in it: whether the GPU is free, or whose it is. */
+function glanceAtDevices({ devices }: IState, mine: string, trans: TranslationBundle): IGlance {
+  const text = formatUse(devices, trans);
+  const whole = trans.__('GPU %1.', text);
+  return { kind: 'idle', text, label: `${whole} ${mine}` };
+}
+
+/** `free`, `in use by train.ipynb`, `in use, 2 wait`; of several devices `1 of 2 in use`. */
+export function formatUse(devices: readonly IDevice[], trans: TranslationBundle): string {
+  const taken = devices.filter(device => device.holder !== null || device.queue.length > 0);
+  const waiting = new Set(devices.flatMap(({ queue }) => queue.map(each => each.tenantId))).size;
+  if (taken.length === 0) {
+    return devices.some(({ mode }) => mode === 'open') ? trans.__('free') : trans.__('paused');
+  }
+  if (devices.length > 1) {
+    const used = trans.__('%1 of %2 in use', taken.length, devices.length);
+    return waiting > 0 ? `${used}, ${formatWaiting(waiting, trans)}` : used;
+  }
+  if (waiting > 0) {
+    return `${trans.__('in use')}, ${formatWaiting(waiting, trans)}`;
+  }
+  const name = nameOf(taken[0]?.holder ?? null);
+  return name ? trans.__('in use by %1', name) : trans.__('in use');
+}
+
+function formatWaiting(count: number, trans: TranslationBundle): string {
+  return trans._n('%1 waits', '%1 wait', count);
+}
+
+/** Short enough for a status bar, and empty where the reader may not know it. */
+function nameOf(holder: IHolder | null): string {
+  const name = holder ? holder.name || holder.owner : '';
+  if (!name || name === UNNAMED) {
+    return '';
+  }
+  const letters = Array.from(name);
+  const short = letters.length > NAME_MAX ? `${letters.slice(0, NAME_MAX - 1).join('')}…` : name;
+  return `\u2068${short}\u2069`;
 }
 
 function glanceAtKernel(
   kernel: IKernel,
-  { devices }: IState,
+  state: IState,
   sinceS: number,
   trans: TranslationBundle
 ): IGlance {
+  const { devices } = state;
   const name = `\u2068${formatKernel(kernel)}\u2069`;
   const explained = (): string => `${name}: ${formatReason(kernel, trans)}`;
   switch (kernel.state) {
@@ -100,11 +145,7 @@ function glanceAtKernel(
         label: `${name}: ${formatWaitLine(kernel, devices, sinceS, trans)}`
       };
     case 'idle':
-      return {
-        kind: 'idle',
-        text: trans.__('idle'),
-        label: trans.__('%1 does not use the GPU now.', name)
-      };
+      return glanceAtDevices(state, trans.__('%1 does not use it now.', name), trans);
     case 'unshared':
       return { kind: 'trouble', text: trans.__('not shared'), label: explained() };
     case 'failed':

@@ -81,7 +81,9 @@ export function standing(tenant: ITenant): string {
     case 'holder':
       return 'has the GPU';
     case 'queue':
-      return tenant.position === 1 ? 'waits, next' : `waits, number ${tenant.position}`;
+      return tenant.position === 1
+        ? 'next in line, waiting'
+        : `number ${tenant.position} in line, waiting`;
     case '':
       return tenant.state === 'idle' ? 'computes nothing' : tenant.state;
   }
