@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from jupyter_gpushare.cli import trial
 from jupyter_gpushare.cli.main import main
-from tests.support.ports import free_port
-from tests.support.server_kernels import run_cell
-from tests.support.waits import WAIT_S_MAX, wait_until
+from tests.support.trial_process import Trial, running_trial
+from tests.support.waits import WAIT_S_MAX
 
-TOKEN = "token-of-the-trial"
 UNTIL_ENOUGH = "iter(__import__('pathlib').Path('enough').exists, True)"
 """For `range(24)`: as many epochs as the test needs."""
 MINE = (
@@ -34,62 +27,6 @@ MINE = (
     ".jupyter/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings",
     ".ipython/profile_default/history.sqlite",
 )
-
-
-@dataclass
-class Trial:
-    process: subprocess.Popen[bytes]
-    url: str
-    temporary: Path
-    log: Path
-
-    @property
-    def notebooks(self) -> Path:
-        (folder,) = self.temporary.glob("gpushare-try-*/notebooks")
-        return folder
-
-    def open(self, notebook: str) -> Path:
-        """As JupyterLab does it; the connection file of its kernel."""
-        kernel = {"name": "python3"}
-        body = {"path": notebook, "name": notebook, "type": "notebook", "kernel": kernel}
-        kernel_id = self.ask("api/sessions", body)["kernel"]["id"]
-        return self.notebooks.parent / "jupyter" / "runtime" / f"kernel-{kernel_id}.json"
-
-    def run(self, kernel: Path, code: str) -> str:
-        """What the cell has printed; it has to succeed."""
-        return run_cell(kernel, code)
-
-    def await_training(self) -> None:
-        """Until somebody has had the GPU for a second. Before, its cell is a new one, too."""
-
-        def trains() -> bool:
-            devices = self.ask("gpushare/api/state")["devices"]
-            return any(each["holder"] and each["holder"]["held_s"] > 1 for each in devices)
-
-        wait_until(trains, "a training")
-
-    def ask(self, path: str, body: object = None, method: str | None = None) -> Any:
-        """Its server's answer, when there is one."""
-        until_s = time.monotonic() + WAIT_S_MAX
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}/{path}", data, method=method)
-        request.add_header("Authorization", f"token {TOKEN}")
-        while time.monotonic() < until_s and self.process.poll() is None:
-            try:
-                with urllib.request.urlopen(request, timeout=WAIT_S_MAX) as answer:
-                    return json.loads(answer.read() or "null")
-            except urllib.error.HTTPError as error:
-                raise AssertionError(f"{path}: {error}") from error
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-        raise AssertionError(f"no server:\n{self.log.read_text()}")
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A short path, which sockets need."""
-    with tempfile.TemporaryDirectory(prefix="trial-", dir="/tmp") as name:
-        yield Path(name)
 
 
 @pytest.fixture
@@ -103,21 +40,9 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def running(tmp_path: Path, home: Path, temporary: Path) -> Iterator[Trial]:
-    port = free_port()
-    env = {**os.environ, "HOME": str(home), "TMPDIR": str(temporary)}
-    for name in trial.OWN_PLACES:
-        env.pop(name, None)
-    env.pop("PYTEST_CURRENT_TEST", None)  # with it, ipykernel shows less than a user would see
-    command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "try", "--", "--no-browser"]
-    command += ["--allow-root", f"--ServerApp.port={port}", f"--IdentityProvider.token={TOKEN}"]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=env, stderr=log, stdout=log)
-    try:
-        yield Trial(process, f"http://127.0.0.1:{port}", temporary, tmp_path / "log")
-    finally:
-        process.terminate()
-        process.wait(WAIT_S_MAX)
+def running(tmp_path: Path, home: Path) -> Iterator[Trial]:
+    with running_trial(tmp_path, {"HOME": str(home)}) as trial:
+        yield trial
 
 
 @pytest.mark.promise(
