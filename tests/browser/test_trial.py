@@ -23,17 +23,20 @@ VIEW = {"width": 1400, "height": 800}
 
 @pytest.fixture
 def trial(page: Page, tmp_path: Path) -> Iterator[Trial]:
-    """In an environment that has the panel."""
+    """In an environment that has the panel. At the end the user's home is as empty as before."""
     share, home = tmp_path / "share", tmp_path / "home"
+    home.mkdir()
     shutil.copytree(PANEL, share / "labextensions" / PANEL_NAME)
     env = {"HOME": str(home), "JUPYTER_PATH": str(share)}
     tells = "--LabApp.expose_app_in_browser=True"  # when it is there
     with running_trial(tmp_path, env, tells) as trial:
         trial.ask("api/status")
         yield trial
+    assert list(home.iterdir()) == []
 
 
 @pytest.mark.full
+@pytest.mark.promise("cli-36")
 @pytest.mark.promise(
     "cli-38", "`try` opens with both notebooks side by side and the panel, in either theme"
 )

@@ -84,7 +84,7 @@ def test_nothing_of_the_users_jupyter_is_touched(running: Trial, home: Path) -> 
     before = contents_of(home)
     running.run(running.open("explore.ipynb"), "6 * 7")
     notebook = running.ask("api/contents/explore.ipynb")
-    running.ask("api/contents/explore.ipynb", {**notebook, "content": notebook["content"]}, "PUT")
+    running.ask("api/contents/explore.ipynb", notebook, "PUT")
     layout = running.ask("lab/api/workspaces/default")
     assert "notebook:explore.ipynb" in layout["data"]
     running.ask("lab/api/workspaces/default", layout, "PUT")
