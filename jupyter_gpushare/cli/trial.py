@@ -23,10 +23,22 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 SIMULATED = _PACKAGE / "lib" / "simulated"
 """The simulated driver's libraries and the built-in kernels, which the wheel carries."""
 FILES = _PACKAGE / "trial"
-"""What the notebooks' folder holds at the start."""
-DEVICE_BYTES = "2G"
+"""What the notebooks' folder holds at the start; below `lab`, JupyterLab's settings and layout."""
+MACHINE = {"GPUSHARE_SIM_DEVICE_BYTES": "64M", "GPUSHARE_SIM_CONTEXT_BYTES": "4M"}
+"""So small that all of it moves within a moment on two slow cores. The notebooks name the size."""
+OWN_PLACES = {
+    "JUPYTERLAB_WORKSPACES_DIR": "lab/workspaces",
+    "JUPYTERLAB_SETTINGS_DIR": "lab/settings",
+    "JUPYTER_CONFIG_DIR": "jupyter/config",
+    "JUPYTER_DATA_DIR": "jupyter/data",
+    "JUPYTER_RUNTIME_DIR": "jupyter/runtime",
+    "IPYTHONDIR": "ipython",
+}
+"""Where Jupyter and IPython would write into a user's home otherwise. Jupyter finds extensions and
+kernels of its environment without these folders."""
 _DESCRIPTION = """Start a JupyterLab whose GPU is simulated, with two example notebooks that share
-it. It needs no GPU and leaves nothing behind: its folder is temporary unless you name one.
+it. It needs no GPU and leaves nothing behind: its folder is temporary unless you name one. It
+neither reads nor changes the settings and layout of your own JupyterLab.
 Arguments after `--` go to JupyterLab, such as `-- --no-browser --port=9999`."""
 
 
@@ -57,9 +69,11 @@ def perform(arguments: argparse.Namespace) -> int:
         _check_length(http_socket_path(env))
         notebooks: Path = (arguments.directory or Path(scratch) / "notebooks").absolute()
         _lay_out(notebooks)
+        _lay_out_lab(Path(scratch) / "lab")
         print(
-            "jupyter gpushare try: this GPU is simulated. Run the cells of train.ipynb, then those "
-            f"of explore.ipynb. The notebooks lie in {notebooks}. Ctrl-C ends it.",
+            "jupyter gpushare try: this GPU is simulated. Two notebooks open side by side. Run the "
+            "cells of train.ipynb, then those of explore.ipynb. The notebooks lie in "
+            f"{notebooks}. Ctrl-C ends it.",
             file=sys.stderr,
             flush=True,
         )
@@ -67,16 +81,15 @@ def perform(arguments: argparse.Namespace) -> int:
         # Language servers are looked for in a thread, for seconds, which the server's end awaits.
         extensions = {"jupyter_gpushare": True, "jupyter_lsp": False}
         command += [f"--ServerApp.jpserver_extensions={extensions!r}"]
-        command += ["--LabApp.default_url=/lab/tree/train.ipynb", *rest[1:]]
         try:
-            return Child(command, env).wait()
+            return Child([*command, *rest[1:]], env).wait()
         finally:
             _end_scheduler(env)
 
 
 def trial_environment(base_env: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """A copy of `base_env` in which the driver is the simulated one, with a device and a scheduler
-    of its own below `scratch`."""
+    of its own below `scratch`, and what Jupyter and IPython keep lies there too."""
     env = without_gpushare(base_env)
     for name in ("GPUSHARE_DISABLE", "GPUSHARE_DISABLED_BY", "CUDA_VISIBLE_DEVICES"):
         env.pop(name, None)
@@ -85,9 +98,10 @@ def trial_environment(base_env: Mapping[str, str], scratch: Path) -> dict[str, s
         **env,
         "LD_LIBRARY_PATH": os.pathsep.join(libraries),
         "GPUSHARE_SIM_DIR": str(scratch / "machine"),
-        "GPUSHARE_SIM_DEVICE_BYTES": DEVICE_BYTES,
         "GPUSHARE_RUNTIME_DIR": str(scratch / "run"),
         "GPUSHARE_TRY_PTX": str(SIMULATED / "builtins.ptx"),
+        **MACHINE,
+        **{name: str(scratch / place) for name, place in OWN_PLACES.items()},
     }
 
 
@@ -131,4 +145,15 @@ def _lay_out(notebooks: Path) -> None:
         raise UsageError(
             f"The notebooks cannot be written to {notebooks}: {error.strerror}. Name another "
             "folder with --directory."
+        ) from error
+
+
+def _lay_out_lab(folder: Path) -> None:
+    """The layout: both notebooks side by side, the panel open. And the settings."""
+    try:
+        shutil.copytree(FILES / "lab", folder)
+    except OSError as error:
+        raise UsageError(
+            f"JupyterLab's layout cannot be written to {folder}: {error}. Name another folder for "
+            "temporary files: TMPDIR=/tmp jupyter gpushare try"
         ) from error

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -21,6 +24,7 @@ class Gpu:
     def __init__(self, ptx: bytes) -> None:
         """`ptx` is the text of the built-in kernels. Raises CUDAError, or OSError where there is no
         driver."""
+        self._worked_s = 0.0
         self._driver = ctypes.CDLL("libcuda.so.1")
         device, context, self._module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuInit", ctypes.c_uint(0))
@@ -29,10 +33,19 @@ class Gpu:
         self._call("cuCtxSetCurrent", context)
         self._call("cuModuleLoadData", ctypes.byref(self._module), ctypes.c_char_p(ptx))
 
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Prints how long the block took, and how much of that was its own work."""
+        began_s, worked_s = time.monotonic(), self._worked_s
+        yield
+        took_s = time.monotonic() - began_s
+        print(f"{took_s:.2f} s; {self._worked_s - worked_s:.2f} s of it work")
+
     def spin(self, seconds: float) -> None:
         """Works for so long on the device, and waits until it has."""
         self._launch("spin", ctypes.c_uint64(int(seconds * 1e9)))
         self._call("cuCtxSynchronize")
+        self._worked_s += seconds
 
     def allocate(self, size: int) -> int:
         """The address of so many bytes of device memory."""
@@ -44,9 +57,10 @@ class Gpu:
         self._call("cuMemFree_v2", ctypes.c_uint64(address))
 
     def fill(self, address: int, value: int, size: int) -> None:
-        """Writes one byte everywhere."""
+        """Writes one byte everywhere, and waits until it is there."""
         memory, byte = ctypes.c_uint64(address), ctypes.c_ubyte(value)
         self._call("cuMemsetD8_v2", memory, byte, ctypes.c_size_t(size))
+        self._call("cuCtxSynchronize")
 
     def read(self, address: int, size: int) -> bytes:
         """A copy of the bytes there."""

@@ -10,16 +10,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import requests
-from jupyter_client.blocking.client import BlockingKernelClient
 
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.client.paths import HTTP_SOCKET
 from tests.packaging.environments import Environment
 from tests.server.server_process import schedulers_of
 from tests.support.ports import free_port
+from tests.support.server_kernels import run_cell
 from tests.support.waits import WAIT_S_MAX
 
 TOKEN = "the-tests-own"
@@ -97,24 +96,7 @@ class JupyterLab:
 
     def run_cell(self, kernel_id: str, code: str) -> str:
         """What it printed; it has to succeed."""
-        client = BlockingKernelClient()
-        client.load_connection_file(str(self._folder / "runtime" / f"kernel-{kernel_id}.json"))
-        # A kernel that answers late on a busy machine is not a dead one.
-        client.hb_channel.time_to_dead = WAIT_S_MAX
-        client.start_channels()
-        printed: list[str] = []
-
-        def note(message: dict[str, Any]) -> None:
-            content = message["content"]
-            printed.append(content.get("text") or content.get("data", {}).get("text/plain", ""))
-
-        try:
-            client.wait_for_ready(timeout=WAIT_S_MAX)
-            reply = client.execute_interactive(code, timeout=WAIT_S_MAX, output_hook=note)
-        finally:
-            client.stop_channels()
-        assert reply["content"]["status"] == "ok", reply["content"]
-        return "".join(printed)
+        return run_cell(self._folder / "runtime" / f"kernel-{kernel_id}.json", code)
 
     def stop(self) -> None:
         if self._process is not None:
