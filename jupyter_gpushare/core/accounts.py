@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds, TenantId, Who
-from .recent import RecentUses
+from .order.recent import RecentUses
 from .shares.entries import name_of_tenant, value_of
 from .shares.usage import Usage
 from .shares.weights import weight_of

@@ -25,7 +25,7 @@ from .ahead import STEP_BYTES, free_goes_ahead, less_goes_ahead, slack_goes_ahea
 from .commands import Ahead
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Attention, Share, SpaceRequest
-from .line import Rank
+from .order.line import Rank
 from .records import Tenant
 from .space.copiers import NO_COPIES, who_copies
 from .space.victims import bytes_for_one_other, victims_are_asked

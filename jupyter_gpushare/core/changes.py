@@ -31,7 +31,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .transitions import WITH_TURN
 
 if TYPE_CHECKING:
-    from .line import Rank
+    from .order.line import Rank
     from .records import Client, Tenant
     from .state import State
 

@@ -30,14 +30,14 @@ from typing import NamedTuple
 from .events import DeviceMode
 from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
 from .ids import DeviceId, Seconds, TenantId
-from .line import take_turns
-from .new_work import shortest_quantum_s
+from .order.line import take_turns
+from .order.new_work import shortest_quantum_s
+from .order.recent import has_less_after_s
+from .order.siblings import sibling_takes_over_s
 from .policy import pressed_at_s, quantum_ends_s, starves_at_s
-from .recent import has_less_after_s
 from .records import Obstacle, ObstacleKind, Tenant, Turn
 from .shares.classes import BY_SHARE, LAST, ORDINARY, STARVED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
-from .siblings import sibling_takes_over_s
 from .state import State
 from .transitions import TenantState
 

@@ -19,7 +19,7 @@ from .shares.guarantees import Entitlement, Preset, Rules, Standing, parse
 from .shares.usage import Usage
 
 if TYPE_CHECKING:
-    from .lines import Lines
+    from .order.lines import Lines
     from .records import Tenant
 
 _GUARANTEED = {Standing.GUARANTEED}

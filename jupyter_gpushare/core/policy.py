@@ -46,9 +46,10 @@ from .commands import RecallReason
 from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
-from .line import take_turns
 from .needs import GRACE_S, Largest, is_waiting
-from .new_work import shortest_quantum_s
+from .order.line import take_turns
+from .order.new_work import restore_s, shortest_quantum_s, swap_may_begin_s
+from .order.siblings import has_had_more, sibling_takes_over
 from .records import (
     Obstacle,
     ObstacleKind,
@@ -57,10 +58,8 @@ from .records import (
 )
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
-from .siblings import has_had_more, sibling_takes_over
 from .space.obstacles import obstacle, obstacle_on
 from .state import State
-from .swap_budget import restore_s, swap_may_begin_s
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
 _PROGRESS_STEPS = 16

@@ -31,7 +31,7 @@ from .habits import Habits
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import judge, rules_of
-from .lines import Lines
+from .order.lines import Lines
 from .records import Client, Device, Hold, Obstacle, Placement, Tenant, Turn
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.caps import cap_of, cap_of_tenant, tighter

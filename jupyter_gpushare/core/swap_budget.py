@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from .ids import DeviceId, Seconds
-
-if TYPE_CHECKING:
-    from .records import Tenant
-    from .state import State
+from .ids import Seconds
 
 _RATE_AT_FIRST = 10e9
 """Bytes a second; less than a PCIe 4 bus with 16 lanes moves."""
@@ -59,18 +54,3 @@ class SwapBudget:
         if math.isinf(self.at_s):
             return 0.0
         return max(0.0, self.spent_s - share * (now_s - self.at_s))
-
-
-def restore_s(state: State, tenant: Tenant, device: DeviceId) -> Seconds:
-    """How long the tenant's memory takes to come back to the device."""
-    parked = sum(share.bytes_parked for share in state.shares_of(tenant, device))
-    return parked / state.devices[device].swap.bytes_per_s if state.memory_moves else 0.0
-
-
-def swap_may_begin_s(state: State, waiter: Tenant, device: DeviceId) -> Seconds:
-    """When the device's swap budget covers the way of the waiter's memory in, and of somebody's
-    out and back; at the latest when the waiter has waited for long enough."""
-    both_ways_s = 2 * restore_s(state, waiter, device)
-    latest_s = waiter.queued_at_s + state.settings.swap_wait_max_s
-    swap = state.devices[device].swap
-    return min(latest_s, swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100))

@@ -13,9 +13,10 @@ from .changes import Outbox, forget_recall, forget_recalls, note_wanted, put_gra
 from .commands import KillClient, RecallReason, ReopenGate, ReportOverdue
 from .holds import Holds
 from .ids import Seconds, TurnId
-from .lines import turn_of
 from .needs import stalls
-from .new_work import begins_burst, is_new_cell, may_go_before_siblings, may_go_first
+from .order.lines import turn_of
+from .order.new_work import begins_burst, is_new_cell, may_go_before_siblings, may_go_first
+from .order.siblings import goes_on_own_credit, succession
 from .policy import (
     Recall,
     bytes_to_come,
@@ -33,7 +34,6 @@ from .policy import (
 from .records import Client, Tenant, Turn
 from .settings import OverduePolicy
 from .shares.classes import FIRST, ORDINARY
-from .siblings import goes_on_own_credit, succession
 from .space.obstacles import obstacle
 from .state import State
 from .transitions import (

@@ -36,9 +36,9 @@ def trial(page: Page, tmp_path: Path) -> Iterator[Trial]:
 
 
 @pytest.mark.full
-@pytest.mark.promise("cli-36")
+@pytest.mark.promise("cli-39")
 @pytest.mark.promise(
-    "cli-38", "`try` opens with both notebooks side by side and the panel, in either theme"
+    "cli-41", "`try` opens with both notebooks side by side and the panel, in either theme"
 )
 def test_both_notebooks_and_the_panel_are_side_by_side(page: Page, trial: Trial) -> None:
     """From the first moment on. The cells run as the notebooks say, and nothing covers them. At the

@@ -78,7 +78,7 @@ def is_there(folder: Path) -> bool:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "cli-36", "`try` neither reads nor changes the layout, settings and history of a user's Jupyter"
+    "cli-39", "`try` neither reads nor changes the layout, settings and history of a user's Jupyter"
 )
 def test_nothing_of_the_users_jupyter_is_touched(running: Trial, home: Path) -> None:
     """After a cell, a saved notebook, a new layout and another theme, the home is as it was."""
@@ -105,7 +105,7 @@ def contents_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.full
 @pytest.mark.promise(
-    "cli-37",
+    "cli-40",
     "In `try`, a cell beside the training prints what it took: it waits for none of the training's "
     "epochs, and the training is paused for as long",
 )

@@ -14,7 +14,7 @@ from jupyter_gpushare.core import limits
 from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.estimates import Reason
 from jupyter_gpushare.core.ids import DeviceId, TenantId, Who
-from jupyter_gpushare.core.lines import Lines
+from jupyter_gpushare.core.order.lines import Lines
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, SettingsError
 from jupyter_gpushare.core.shares.guarantees import Entitlement, Preset, Rules
 from jupyter_gpushare.core.shares.usage import STEPS, Usage

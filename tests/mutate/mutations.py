@@ -81,7 +81,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Nothing is due to who is passed over",
-        "lines",
+        "order/lines",
         "self._move(tenant, Places(uses, holds, lacks, queues, _NONE if passed_over else queues))",
         "self._move(tenant, Places(uses, holds, lacks, queues, queues))",
         "fair_share",
@@ -109,7 +109,7 @@ MUTATIONS = [
     ),
     Mutation(
         "An owner's tenants take turns among themselves",
-        "lines",
+        "order/lines",
         "self.accounts.recent.key(tenant.id, tenant.wanted_devices), tenant.place)",
         "0.0, tenant.place)",
         "siblings",
@@ -124,7 +124,7 @@ MUTATIONS = [
     # ---- new cells, and the credit that pays for them --------------------------------------------
     Mutation(
         "A new cell goes before those who wait longer",
-        "lines",
+        "order/lines",
         "found = FIRST if new_cell else ORDINARY",
         "found = ORDINARY",
         "credit",
@@ -159,14 +159,14 @@ MUTATIONS = [
     ),
     Mutation(
         "With too little credit nobody goes first",
-        "new_work",
+        "order/new_work",
         "left_s >= (_CREDIT_LEAST_S",
         "left_s >= (-1.0",
         "order",
     ),
     Mutation(
         "A cell is new until it has used its shortest quantum",
-        "new_work",
+        "order/new_work",
         "return state.cell_used_s(tenant) < shortest_quantum_s(state.settings)",
         "return True",
         "credit",
@@ -245,14 +245,14 @@ MUTATIONS = [
     ),
     Mutation(
         "New cells go first as far as the requests of others leave time for them",
-        "lines",
+        "order/lines",
         "(lacks or accounts.of[device].not_promised_s > 0)",
         "True",
         "guarantees",
     ),
     Mutation(
         "New cells go first also where requests leave nothing, within a request",
-        "lines",
+        "order/lines",
         "(lacks or accounts.of[device].not_promised_s > 0)",
         "accounts.of[device].not_promised_s > 0",
         "guarantees",
@@ -266,7 +266,7 @@ MUTATIONS = [
     ),
     Mutation(
         "A new cell that finds no time left goes first when there is some again",
-        "lines",
+        "order/lines",
         "if self.rules.requests:",
         "if False:",
         "guarantees",
@@ -280,7 +280,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Who has less than its request does not end turns of its likes",
-        "lines",
+        "order/lines",
         "return level if level in (STARVED, GUARANTEED) else LAST",
         "return level if level == STARVED else LAST",
         "guarantees",
@@ -336,7 +336,7 @@ MUTATIONS = [
     ),
     Mutation(
         "An entry counts for a notebook that nobody has seen yet, from when it is called so",
-        "lines",
+        "order/lines",
         """        self.judge_soon([tenant])
 
     def level_turn""",
@@ -353,14 +353,14 @@ MUTATIONS = [
     ),
     Mutation(
         "Of a user's notebooks, those that lack their own requests go first",
-        "lines",
+        "order/lines",
         "return (-math.inf, tenant.place - _BEFORE_SIBLINGS)",
         "pass",
         "guarantees_of_notebooks",
     ),
     Mutation(
         "A notebook that lacks its own request gives its turn to none of its user's others",
-        "siblings",
+        "order/siblings",
         "return tenant.lacks_its_own\n",
         "return False\n",
         "guarantees_of_notebooks",
@@ -453,49 +453,49 @@ MUTATIONS = [
     # ---- one owner's notebooks -------------------------------------------------------------------
     Mutation(
         "Use fades",
-        "recent",
+        "order/recent",
         "return float(self.used_s * 2.0 ** (self.at - at))",
         "return self.used_s",
         "recent",
     ),
     Mutation(
         "Nothing fades on a paused device",
-        "recent",
+        "order/recent",
         "recent.at += passed",
         "pass",
         "recent",
     ),
     Mutation(
         "What has ended goes to one new tenant",
-        "recent",
+        "order/recent",
         "Own(self.of_ended.pop(owner, {}))",
         "Own(self.of_ended.get(owner, {}))",
         "recent",
     ),
     Mutation(
         "Who was recalled waits for the shortest turn",
-        "siblings",
+        "order/siblings",
         "if not waiter.came:",
         "if False:",
         "siblings",
     ),
     Mutation(
         "A turn on its own credit lasts as long as that",
-        "siblings",
+        "order/siblings",
         "bounds.append(charged_s + recent.of[tenant.id].credit_s)",
         "pass",
         "siblings",
     ),
     Mutation(
         "A notebook's own credit is spent",
-        "recent",
+        "order/recent",
         "own.credit_s, own.credit_at_s = own.credit_s - used_s, now_s",
         "own.credit_at_s = now_s",
         "siblings",
     ),
     Mutation(
         "A sibling goes before the other owner whose place it is not",
-        "lines",
+        "order/lines",
         "finish_s = -math.inf",
         "pass",
         "siblings",
@@ -509,14 +509,14 @@ MUTATIONS = [
     ),
     Mutation(
         "A turn that was given away does not come back before another",
-        "lines",
+        "order/lines",
         "return (math.inf, tenant.place)",
         "pass",
         "siblings",
     ),
     Mutation(
         "An owner's credit is spent only while another owner waits",
-        "line",
+        "order/line",
         "on_credit = use.on_credit and len(self.of_owner) > siblings",
         "on_credit = use.on_credit",
         "siblings",
@@ -530,14 +530,14 @@ MUTATIONS = [
     ),
     Mutation(
         "A burst begins after a moment without work",
-        "new_work",
+        "order/new_work",
         "return state.accounts.now_s - tenant.last_turn_end_s >= _BURST_GAP_S",
         "return True",
         "bursts",
     ),
     Mutation(
         "Cells are paid for before bursts",
-        "new_work",
+        "order/new_work",
         "_CREDIT_LEAST_S if state.in_cell(tenant) else most_s * _CREDIT_OF_CELLS",
         "_CREDIT_LEAST_S",
         "bursts",
@@ -545,14 +545,14 @@ MUTATIONS = [
     # ---- what memory that moves may cost ---------------------------------------------------------
     Mutation(
         "A new cell waits until the swap budget covers its way in and out",
-        "swap_budget",
+        "order/new_work",
         "return min(latest_s, swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100))",
         "return swap.at_s",
         "quantum",
     ),
     Mutation(
         "It waits no longer than swap_wait_max_s",
-        "swap_budget",
+        "order/new_work",
         "return min(latest_s, swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100))",
         "return swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100)",
         "quantum",
@@ -611,7 +611,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Who is boosted goes before everybody",
-        "lines",
+        "order/lines",
         "return (BOOSTED, 0.0, 0.0, tenant.place)",
         "pass",
         "order",

@@ -9,12 +9,16 @@ import pytest
 from pytest import LogCaptureFixture
 
 from jupyter_gpushare.core.events import OwnerRemembered
-from jupyter_gpushare.core.ids import DeviceId
+from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.scheduler.owners_file import OLD_S, OWNERS_FILE, OwnersFile
 from tests.support.scheduler_process import running_scheduler
 
 ANN = OwnerRemembered(
-    owner="ann", credit_s=0.5, debts=((DeviceId("A"), 30.0),), cause="a scheduler before this one"
+    owner="ann",
+    credit_s=0.5,
+    debts=((DeviceId("A"), 30.0),),
+    used=((TenantId("t"), DeviceId("A"), 3.0), (TenantId(""), DeviceId("A"), 1.0)),
+    cause="a scheduler before this one",
 )
 LIVES = pytest.mark.promise("scheduler-23")
 
@@ -85,4 +89,6 @@ def test_a_restart_keeps_it(runtime: Path) -> None:
     with running_scheduler(runtime):
         pass
     (kept,) = json.loads(path.read_text())["remembered"]
+    ((tenant, device, used_s),) = kept.pop("used")  # of tenants that have ended: no other one is here
+    assert (tenant, device) == ("", "A") and 0 < used_s <= 1
     assert kept == {"owner": "ann", "credit_s": pytest.approx(0.5, abs=0.5), "debts": {"A": 30.0}}

@@ -49,6 +49,14 @@ def test_each_reason_has_a_sentence(reason: Reason) -> None:
         assert re.fullmatch(r"[A-Z].+\.", sentence)
 
 
+@pytest.mark.promise(
+    "scheduler-102", "A notebook that waits names its owner's own one that goes first"
+)
+def test_an_own_notebook_is_named() -> None:
+    why = told(replace(SOON, reason=Reason.OWN, own="train.ipynb"))["why"]
+    assert why == "Its owner's train.ipynb has the GPU until it has had more of it of late."
+
+
 @pytest.mark.parametrize(
     ("earliest_s", "latest_s", "words"),
     [

@@ -15,7 +15,7 @@ from ..shares.classes import ORDINARY
 from ..state import State
 
 if TYPE_CHECKING:
-    from ..lines import Lines
+    from ..order.lines import Lines
     from ..scheduler import Scheduler
 
 

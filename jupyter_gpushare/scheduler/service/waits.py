@@ -27,6 +27,7 @@ _ALL = 0.995
 REASONS = {
     Reason.TURN: "Others are before it.",
     Reason.MEMORY: "Memory has to move before its turn; others finish first.",
+    Reason.OWN: "Another notebook of its owner has the GPU until it has had more of it of late.",
     Reason.SHARE: "Others go first, because its owner has had more than its share of the GPU.",
     Reason.CLASS: "Others go first, because of their class.",
     Reason.LIMIT: "It or its owner has had as much of the GPU as the settings allow.",
@@ -34,9 +35,11 @@ REASONS = {
     Reason.PAUSED: "An administrator has paused the GPU.",
 }
 """Why it waits. What is in the way of its memory, and what to do, stands in `blocked_reason`."""
+_OWN_BY_NAME = "Its owner's {own} has the GPU until it has had more of it of late."
 REASONS_THEN = {
     Reason.TURN: "Others were before it.",
     Reason.MEMORY: "Memory had to move before its turn; others finished first.",
+    Reason.OWN: "Another notebook of its owner had the GPU.",
     Reason.SHARE: "Others went first, because its owner had had more than its share of the GPU.",
     Reason.CLASS: "Others went first, because of their class.",
     Reason.LIMIT: "It or its owner had had as much of the GPU as the settings allow.",
@@ -65,7 +68,7 @@ def told(estimate: Estimate) -> dict[str, Any]:
         "used_s": round(estimate.used_s, 3),
         "share": round(estimate.share, 4),
         "when": when(estimate),
-        "why": REASONS[estimate.reason],
+        "why": _OWN_BY_NAME.format(own=estimate.own) if estimate.own else REASONS[estimate.reason],
     }
 
 

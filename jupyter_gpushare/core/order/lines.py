@@ -23,13 +23,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .accounts import Accounts, Use
-from .changes import TAIL, Changes
-from .ids import DeviceId, Seconds, TenantId, TurnId
-from .limits import judge, limit_turn, watch
-from .line import Line, Rank, take_turns
-from .records import NOWHERE, Places
-from .shares.classes import (
+from ..accounts import Accounts, Use
+from ..changes import TAIL, Changes
+from ..ids import DeviceId, Seconds, TenantId, TurnId
+from ..limits import judge, limit_turn, watch
+from ..records import NOWHERE, Places
+from ..shares.classes import (
     BLOCKED,
     BOOSTED,
     BY_SHARE,
@@ -42,11 +41,12 @@ from .shares.classes import (
     TenantClass,
     level,
 )
-from .shares.guarantees import Rules, Standing
-from .transitions import TenantState
+from ..shares.guarantees import Rules, Standing
+from ..transitions import TenantState
+from .line import Line, Rank, take_turns
 
 if TYPE_CHECKING:
-    from .records import Tenant
+    from ..records import Tenant
 
 _NONE: frozenset[DeviceId] = frozenset()
 _AHEAD_LEAST_S = 1e-6

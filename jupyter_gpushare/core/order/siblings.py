@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 
-from .ids import DeviceId, Seconds
+from ..ids import DeviceId, Seconds
+from ..records import Succession, Tenant, Turn
+from ..space.obstacles import obstacle_on
+from ..state import State
 from .line import take_turns
-from .new_work import shortest_quantum_s
+from .new_work import shortest_quantum_s, swap_may_begin_s
 from .recent import has_less_after_s
-from .records import Succession, Tenant, Turn
-from .space.obstacles import obstacle_on
-from .state import State
-from .swap_budget import swap_may_begin_s
 
 
 def sibling_takes_over(state: State, tenant: Tenant) -> tuple[Seconds, Tenant] | None:

@@ -1,12 +1,13 @@
 """Which work is new: a cell or a burst that has used hardly any device time yet. Its owner's credit
-lets it go before other owners, its own credit before siblings that have had less."""
+lets it go before other owners, its own credit before siblings that have had less. And when memory
+may move for it."""
 
 from __future__ import annotations
 
-from .ids import Seconds
-from .records import Tenant
-from .settings import SchedulerSettings
-from .state import State
+from ..ids import DeviceId, Seconds
+from ..records import Tenant
+from ..settings import SchedulerSettings
+from ..state import State
 
 _CREDIT_LEAST_S: Seconds = 0.05
 """With less credit than this, a new cell does not go first: it would be over at once."""
@@ -57,3 +58,18 @@ def may_go_before_siblings(state: State, tenant: Tenant) -> bool:
     devices, most_s = sorted(tenant.wanted_devices), state.settings.credit_s
     left_s = state.accounts.own_credit_left_s(tenant.id, tenant.owner, devices, most_s)
     return left_s >= _CREDIT_LEAST_S
+
+
+def restore_s(state: State, tenant: Tenant, device: DeviceId) -> Seconds:
+    """How long the tenant's memory takes to come back to the device."""
+    parked = sum(share.bytes_parked for share in state.shares_of(tenant, device))
+    return parked / state.devices[device].swap.bytes_per_s if state.memory_moves else 0.0
+
+
+def swap_may_begin_s(state: State, waiter: Tenant, device: DeviceId) -> Seconds:
+    """When the device's swap budget covers the way of the waiter's memory in, and of somebody's
+    out and back; at the latest when the waiter has waited for long enough."""
+    both_ways_s = 2 * restore_s(state, waiter, device)
+    latest_s = waiter.queued_at_s + state.settings.swap_wait_max_s
+    swap = state.devices[device].swap
+    return min(latest_s, swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100))

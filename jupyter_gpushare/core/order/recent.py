@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .ids import DeviceId, Seconds, TenantId
+from ..ids import DeviceId, Seconds, TenantId
 
 RECENT_LEAST_S: Seconds = 1e-3
 """Of less, nothing is known."""

@@ -1,0 +1,1 @@
+"""Who is served when: lines, siblings, and which work is new."""
