@@ -45,6 +45,22 @@ class Jobs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mine:
+    """A notebook or a program of the one user `me`, with so many cells. Each works between
+    `shortest_s` and `longest_s` (uniform)."""
+
+    name: str
+    gib: float
+    count: int = 1
+    from_s: Seconds = 0.0
+    """When the first one is sent."""
+    every_s: Seconds = 0.0
+    shortest_s: Seconds
+    longest_s: Seconds
+    is_program: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """A situation in which people share devices."""
 
@@ -53,7 +69,8 @@ class Preset:
     device_gib: int
     lasts_s: Seconds
     """People send cells for this long."""
-    people: People
+    people: People | None = None
+    mine: tuple[Mine, ...] = ()
     jobs: Jobs | None = None
     weights: str = ""
     """Of owners, as the setting has them."""
@@ -80,6 +97,16 @@ class Preset:
         self, source: random.Random
     ) -> Iterator[tuple[Notebook, list[tuple[Seconds, Seconds]]]]:
         people, jobs = self.people, self.jobs
+        for each in self.mine:
+            notebook = Notebook(
+                name=each.name,
+                owner="me",
+                bytes_used=int(each.gib * GIB),
+                is_program=each.is_program,
+            )
+            moments = (each.from_s + number * each.every_s for number in range(each.count))
+            works = (source.uniform(each.shortest_s, each.longest_s) for _ in range(each.count))
+            yield notebook, list(zip(moments, works, strict=True))
         for number in range(jobs.count if jobs else 0):
             assert jobs is not None
             at_s = source.uniform(0, jobs.within_s)
@@ -93,16 +120,18 @@ class Preset:
                 is_program=True,
             )
             yield job, [(at_s, work_s)]
-        for number in range(people.count):
+        for number in range(people.count if people else 0):
+            assert people is not None
             notebook = Notebook(
                 name=f"notebook-{number + 1}",
                 owner=f"person-{number + 1}",
                 bytes_used=int(people.gib * GIB),
             )
-            yield notebook, list(self._cells_of_one(source))
+            yield notebook, list(self._cells_of_one(people, source))
 
-    def _cells_of_one(self, source: random.Random) -> Iterator[tuple[Seconds, Seconds]]:
-        people = self.people
+    def _cells_of_one(
+        self, people: People, source: random.Random
+    ) -> Iterator[tuple[Seconds, Seconds]]:
         at_s = source.expovariate(1 / people.every_s)
         while at_s < self.lasts_s:
             if source.random() < people.long_part:
@@ -138,6 +167,44 @@ PRESETS: dict[str, Preset] = {
         people=People(count=6, every_s=60, median_s=1.0, gib=6),
         jobs=Jobs(count=8, shortest_s=3600, longest_s=7200, within_s=3600, gib=20),
         weights="batch-1=2, batch-2=2",
+    ),
+    "workstation": Preset(
+        words="one person on one device: a training, a notebook to explore in, and a server program",
+        devices=1,
+        device_gib=80,
+        lasts_s=12_000,
+        mine=(
+            Mine(name="train", gib=4, shortest_s=9000, longest_s=9900),
+            Mine(
+                name="explore",
+                gib=2,
+                count=200,
+                from_s=30,
+                every_s=60,
+                shortest_s=0.1,
+                longest_s=10,
+            ),
+            Mine(
+                name="server",
+                gib=1,
+                count=1200,
+                from_s=32,
+                every_s=9.7,
+                shortest_s=0.05,
+                longest_s=0.3,
+                is_program=True,
+            ),
+        ),
+    ),
+    "two-trainings": Preset(
+        words="one person's two trainings on one device, the second begins an hour later",
+        devices=1,
+        device_gib=80,
+        lasts_s=9600,
+        mine=(
+            Mine(name="old", gib=4, shortest_s=7000, longest_s=7500),
+            Mine(name="new", gib=4, from_s=3600, shortest_s=2500, longest_s=3000),
+        ),
     ),
     "many-nodes": Preset(
         words="3,000 notebooks on 1,000 devices, eight devices to a node",

@@ -65,8 +65,10 @@ def test_the_page_has_the_parameters(name: str) -> None:
     (row,) = (line for line in section.splitlines() if line.startswith(f"| `{name}` |"))
     figures = {float(text.replace(",", "")) for text in re.findall(r"\d[\d,]*(?:\.\d+)?", row)}
     preset = PRESETS[name]
-    parts = [dataclasses.asdict(each) for each in (preset.people, preset.jobs) if each is not None]
-    wanted = {float(v) for part in parts for v in part.values() if v}
+    people = (preset.people, preset.jobs, *preset.mine)
+    parts = [dataclasses.asdict(each) for each in people if each is not None]
+    told = (v for part in parts for v in part.values() if not isinstance(v, str | bool))
+    wanted = {float(v) for v in told if v}
     wanted |= {preset.devices, preset.device_gib, preset.lasts_s}
     assert wanted <= figures, f"the row lacks {wanted - figures}"
     assert (f"| `{preset.weights}` |" if preset.weights else "| none |") in row
