@@ -169,7 +169,7 @@ PRESETS: dict[str, Preset] = {
         weights="batch-1=2, batch-2=2",
     ),
     "workstation": Preset(
-        words="one person on one device: a training, a notebook to explore in, and a server program",
+        words="one person on one device: a training, an exploring notebook, and a server program",
         devices=1,
         device_gib=80,
         lasts_s=12_000,
