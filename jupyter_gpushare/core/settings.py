@@ -163,7 +163,7 @@ class SchedulerSettings:
         unit="seconds",
         low=0,
         high=86_400,
-        help="How long each turn lasts while others wait; 0: turns grow with the cell, from "
+        help="How long each turn lasts while other users wait; 0: turns grow with the cell, from "
         "`quantum_min_s` to `quantum_max_s`.",
     )
     quantum_min_s: Seconds = setting(
@@ -178,15 +178,17 @@ class SchedulerSettings:
         unit="seconds",
         low=0.01,
         high=86_400,
-        help="A cell that has used the GPU for some time has turns of that length, up to this one.",
+        help="A cell that has used the GPU for some time has turns of that length, up to this one. "
+        "Among a user's own notebooks, what each has had counts half after this time.",
     )
     credit_s: Seconds = setting(
         2.0,
         unit="seconds",
         low=0,
         high=3_600,
-        help="New cells of a user go first until they have used this much GPU time; it comes back "
-        "at the user's share. 0: nobody goes first.",
+        help="New cells of a user go before other users until they have used this much GPU time; "
+        "it comes back at the user's share. Each notebook has as much for going before its user's "
+        "other ones. 0: nobody goes first.",
     )
     weights: str = setting(
         "",
