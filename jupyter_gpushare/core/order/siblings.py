@@ -10,7 +10,7 @@ from ..records import Succession, Tenant, Turn
 from ..space.obstacles import obstacle_on
 from ..state import State
 from .line import take_turns
-from .new_work import shortest_quantum_s, swap_may_begin_s
+from .new_work import is_new_cell, shortest_quantum_s, swap_may_begin_s
 from .recent import has_less_after_s
 
 
@@ -36,15 +36,18 @@ def sibling_takes_over(state: State, tenant: Tenant) -> tuple[Seconds, Tenant] |
 def sibling_takes_over_s(
     state: State, tenant: Tenant, turn: Turn, waiter: Tenant, device: DeviceId
 ) -> Seconds:
-    """When the holder has had more, or at once for a new cell that its own credit pays for. A turn
-    for a new cell lasts as long as its own credit, one whose memory had to come back as long as is
-    worth it."""
+    """When the holder has had more, or at once for a new cell that its own credit pays for. A cell
+    that is new itself ends for no other one. A turn on its own credit lasts as long as that, one
+    whose memory had to come back as long as is worth it."""
     accounts = state.accounts
     if state.lines.order(device, waiter)[0] == math.inf:
         return math.inf
     charged_s, recent = accounts.of[device].charged_to_s, accounts.recent
     bounds = [waiter.short_until_s, swap_may_begin_s(state, waiter, device)]
     bounds.append(turn.granted_at_s + _pays_s(state, turn, device))
+    if is_new_cell(state, tenant):
+        new_s = shortest_quantum_s(state.settings) - tenant.cell_used_s
+        bounds.append(turn.counted_from_s + new_s)
     if turn.on_own_credit:
         bounds.append(charged_s + recent.of[tenant.id].credit_s)
     if not waiter.goes_before_siblings:
