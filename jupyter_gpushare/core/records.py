@@ -205,6 +205,8 @@ class Turn:
     """What of the tenant's memory was parked when it was granted."""
     gives_way: bool = False
     """It ends because a call of the tenant waits for memory that others cannot move."""
+    new_from_s: Seconds = -math.inf
+    """When its cell began to use the device, less its pauses, if it was new when the turn began."""
     has_rest: bool = False
     """Its quantum is what a sibling has left of one."""
     on_own_credit: bool = False

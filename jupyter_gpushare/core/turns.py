@@ -1,8 +1,7 @@
 """Brings turns and queue into line with what clients have said: grants, recalls, ends.
 
-Events change clients; `Turns.settle` then looks at the state as it is and does all that follows,
-so that no rule depends on which event came last. It looks at what has changed (changes.py) and at
-what is due; a look at the rest would change nothing. What it says to clients goes to the outbox.
+Events change clients; `Turns.settle` then looks at what has changed (changes.py) and at what is due,
+so that no rule depends on which event came last. What it says to clients goes to the outbox.
 """
 
 from __future__ import annotations
@@ -475,9 +474,10 @@ class Turns:
             memory_progress_s=progress_time_s(self._state, now_s),
             on_own_credit=goes_on_own_credit(self._state, tenant),
         )
+        if is_new_cell(self._state, tenant):
+            tenant.turn.new_from_s = now_s - tenant.cell_used_s
         if tenant.succeeds is not None and tenant.succeeds.quantum_s is not None:
-            tenant.turn.quantum_s = tenant.succeeds.quantum_s
-            tenant.turn.has_rest = True
+            tenant.turn.quantum_s, tenant.turn.has_rest = tenant.succeeds.quantum_s, True
         tenant.counters.turns += 1
         self._state.turn_holders[tenant.id] = tenant
         self._state.evicted.discard(tenant.id)

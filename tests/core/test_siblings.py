@@ -165,6 +165,18 @@ def test_a_short_cell_right_after_a_long_one_does_not_wait(desk: Desk) -> None:
 
 
 @OWN_CREDIT
+def test_a_cell_that_is_new_ends_for_no_other_new_cell(desk: Desk) -> None:
+    """The first one has its shortest quantum."""
+    first = comes(desk, "first", cell=True)
+    comes(desk, "second", cell=True)
+    assert desk.recalled() == []
+    since_s = desk.now_s
+    desk.sleep_until_woken()
+    assert desk.recalled() == [first]
+    assert desk.now_s - since_s == pytest.approx(SETTINGS.quantum_min_s)
+
+
+@OWN_CREDIT
 def test_run_all_leaves_a_training_its_half() -> None:
     """Cells of 4 s one after the other."""
     crowd = Crowd(SETTINGS)

@@ -480,6 +480,13 @@ MUTATIONS = [
         "siblings",
     ),
     Mutation(
+        "A cell that is new ends for no sibling",
+        "order/siblings",
+        "bounds.append(turn.new_from_s + shortest_quantum_s(state.settings))",
+        "pass",
+        "siblings",
+    ),
+    Mutation(
         "A turn on its own credit lasts as long as that",
         "order/siblings",
         "bounds.append(charged_s + recent.of[tenant.id].credit_s)",
@@ -503,7 +510,7 @@ MUTATIONS = [
     Mutation(
         "A sibling has the rest of the quantum",
         "turns",
-        "tenant.turn.quantum_s = tenant.succeeds.quantum_s",
+        "tenant.turn.quantum_s, tenant.turn.has_rest = tenant.succeeds.quantum_s, True",
         "pass",
         "siblings",
     ),

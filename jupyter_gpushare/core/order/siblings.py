@@ -10,7 +10,7 @@ from ..records import Succession, Tenant, Turn
 from ..space.obstacles import obstacle_on
 from ..state import State
 from .line import take_turns
-from .new_work import is_new_cell, shortest_quantum_s, swap_may_begin_s
+from .new_work import shortest_quantum_s, swap_may_begin_s
 from .recent import has_less_after_s
 
 
@@ -45,9 +45,7 @@ def sibling_takes_over_s(
     charged_s, recent = accounts.of[device].charged_to_s, accounts.recent
     bounds = [waiter.short_until_s, swap_may_begin_s(state, waiter, device)]
     bounds.append(turn.granted_at_s + _pays_s(state, turn, device))
-    if is_new_cell(state, tenant):
-        new_s = shortest_quantum_s(state.settings) - tenant.cell_used_s
-        bounds.append(turn.counted_from_s + new_s)
+    bounds.append(turn.new_from_s + shortest_quantum_s(state.settings))
     if turn.on_own_credit:
         bounds.append(charged_s + recent.of[tenant.id].credit_s)
     if not waiter.goes_before_siblings:
