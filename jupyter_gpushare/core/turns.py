@@ -1,7 +1,7 @@
 """Brings turns and queue into line with what clients have said: grants, recalls, ends.
 
-Events change clients; `Turns.settle` then looks at what has changed (changes.py) and at what is due,
-so that no rule depends on which event came last. What it says to clients goes to the outbox.
+Events change clients; `Turns.settle` then looks at what has changed (changes.py) and at what is
+due, so that no rule depends on which event came last. What it says to clients goes to the outbox.
 """
 
 from __future__ import annotations
