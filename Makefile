@@ -20,12 +20,12 @@ PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: build panel chart test test-core test-hook test-driver test-server test-panel test-full test-long test-cluster test-seeds flaky faults soak sanitize lint format \
   demo demo-small demo-cluster docs generate clean help rooms promises mutate
-.PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks bench-view
+.PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-beside bench-panel bench-notebooks bench-view
 
 help:
 	@echo "make build | panel | test | test-core | test-hook | test-driver | test-server | test-panel | test-full | test-long | test-cluster | test-seeds | flaky | faults | soak | sanitize"
 	@echo "make lint | format | demo | demo-small | demo-cluster | docs | generate | chart | promises"
-	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | bench-view | clean"
+	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-beside | bench-panel | bench-notebooks | bench-view | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -205,7 +205,7 @@ mutate: build
 	@$(PY) -m tests.mutate $(MUTATE_ARGS)
 
 bench-panel bench-view: panel
-bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks bench-view: bench-%: build
+bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-beside bench-panel bench-notebooks bench-view: bench-%: build
 	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)
 
 clean:
