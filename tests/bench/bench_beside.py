@@ -3,10 +3,9 @@ notebook of the same user: real kernels under the hook and the scheduler with it
 
     make bench-beside
 
-Each length of cell is run alone first, then beside the training, with a third of the device at most;
-`plain` is the same with turns switched off, so that both run at once as without gpushare. On a simulated GPU `plain` says nothing:
-its work takes the same time whatever else runs. Bursts come from a thread of a kernel, as those of
-`interact` or a web server.
+Each length of cell is run alone first, then beside the training, so that the cells want a third of
+the device at most. `plain` is the same with turns switched off: both run at once, as without
+gpushare. Bursts come from a thread of a kernel, as those of `interact` or a web server.
 
 The last line is JSON; the status is 1 where a bar is missed. Times in it are in seconds.
 """
