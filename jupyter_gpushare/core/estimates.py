@@ -34,7 +34,7 @@ from .order.line import take_turns
 from .order.new_work import shortest_quantum_s
 from .order.recent import has_less_after_s
 from .order.siblings import sibling_takes_over_s
-from .policy import pressed_at_s, quantum_ends_s, starves_at_s
+from .policy import pressed_at_s, starves_at_s
 from .records import Obstacle, ObstacleKind, Tenant, Turn
 from .shares.classes import BY_SHARE, LAST, ORDINARY, STARVED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
@@ -231,7 +231,7 @@ class Estimates:
             return Reason.MEMORY
         if any(line.is_outclassed(tenant) for line in lines):
             return Reason.CLASS
-        if any(line.siblings_with_turn(tenant) for line in lines):
+        if any(line.waits_for_siblings(tenant) for line in lines):
             return Reason.OWN
         if any(line.is_overtaken(tenant) for line in lines):
             return Reason.SHARE
@@ -279,6 +279,13 @@ class _Line:
     def siblings_with_turn(self, tenant: Tenant) -> list[Tenant]:
         """From which the tenant takes over by recent use."""
         return [each for each in self.holders(tenant) if take_turns(each, tenant)]
+
+    def waits_for_siblings(self, tenant: Tenant) -> bool:
+        """And for nobody else."""
+        before = islice(self._before(tenant), LOOKED_AT)
+        return bool(self.siblings_with_turn(tenant)) and all(
+            take_turns(other, tenant) for other in before
+        )
 
     def level(self, tenant: Tenant) -> int:
         """How soon it is served."""
@@ -411,7 +418,7 @@ class _Line:
         return self._used(holder, quantum_s, 0.0, 0.0, restore_s)
 
     def _quantum_left_s(self, turn: Turn) -> Seconds:
-        ends_s = quantum_ends_s(self.state, turn)
+        ends_s = turn.quantum_ends_s
         left_s = turn.quantum_s - turn.contended_s if ends_s is None else ends_s - self.now_s
         return max(0.0, left_s)
 

@@ -12,7 +12,6 @@ from .policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
     is_kept_waiting,
-    quantum_ends_s,
     waits_for_its_memory,
 )
 from .records import Tenant
@@ -272,7 +271,7 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
         restoring = waits_for_its_memory(state, tenant, now_s)
         running = tenant.turn.contended_since_s is not None
         _rule(running == (contended and not restoring), "the quantum counts", tenant)
-        ends_s = quantum_ends_s(state, tenant.turn)
+        ends_s = tenant.turn.quantum_ends_s
         held_by_hand = tenant.id in state.holds
         if ends_s is not None and tenant.state is TenantState.HOLDING and not held_by_hand:
             _rule(now_s < ends_s, "a used quantum is recalled", tenant)

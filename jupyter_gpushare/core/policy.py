@@ -235,16 +235,9 @@ def waits_for_its_memory(state: State, tenant: Tenant, now_s: Seconds) -> bool:
     return now_s < turn.memory_progress_s + state.settings.park_timeout_s
 
 
-def quantum_ends_s(state: State, turn: Turn) -> Seconds | None:
-    """When the turn has used its quantum; None while nobody waits."""
-    if turn.contended_since_s is None:
-        return None
-    return turn.contended_since_s + turn.quantum_s - turn.contended_s
-
-
 def turn_ends_s(state: State, tenant: Tenant, turn: Turn) -> Seconds | None:
     """When the turn has used its quantum, and no hold keeps it; None while nobody waits."""
-    ends_s, hold = quantum_ends_s(state, turn), state.holds.get(tenant.id)
+    ends_s, hold = turn.quantum_ends_s, state.holds.get(tenant.id)
     if ends_s is None or hold is None or admin_wants_another(state, turn):
         return ends_s
     return max(ends_s, hold.counts_until_s)

@@ -217,6 +217,13 @@ class Turn:
     """Devices to which its parked memory cannot come back yet: there is no space. And since when
     nobody can make any; in the time to come: somebody can."""
 
+    @property
+    def quantum_ends_s(self) -> Seconds | None:
+        """When it has used its quantum; None while nobody waits for that."""
+        if self.contended_since_s is None:
+            return None
+        return self.contended_since_s + self.quantum_s - self.contended_s
+
     def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
         """It goes on although its quantum is over, and others wait."""
         self.quantum_s, self.contended_s, self.contended_since_s = quantum_s, 0.0, now_s
@@ -226,8 +233,10 @@ class Turn:
 class Succession:
     """A turn has ended for this tenant, a sibling of the one that had it."""
 
-    quantum_s: Seconds | None
-    """The rest of a quantum, where others wait for it too: their place in the line stays."""
+    devices: frozenset[DeviceId]
+    """Of that turn."""
+    ends_s: Seconds | None
+    """When its quantum is over, where others wait too: they wait no longer for this."""
     on_own_credit: bool
     """Its new cell goes before a sibling that has had less."""
 
@@ -348,9 +357,14 @@ class Tenant:
     """It has given the device back by itself since its last turn was asked for, or a cell of it has
     ended: its next call is a new one."""
     gave_turn: int = 0
-    """The turn that its user has given away. It gets no other one before another tenant has."""
+    """The turn that its user has given away, on `gave_on`. It gets no other one there before a
+    sibling has had one."""
+    gave_on: frozenset[DeviceId] = _NONE
     goes_before_siblings: bool = False
     """It queues for a new cell that it can pay for from its own credit."""
+    is_behind_a_sibling: bool = False
+    """One that has the device, or waits for it, had had less when that was looked at: when this one
+    began to wait, and when the device changed hands."""
     succeeds: Succession | None = None
     """Where it waits for a turn that ends for it."""
     in_burst: bool = False

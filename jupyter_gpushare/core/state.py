@@ -132,6 +132,8 @@ class State:
         device.order = self.next_arrival()
         device.memory.attention.to_show = self.changes.to_show
         self.devices[device.id] = device
+        paused = device.mode is not DeviceMode.OPEN
+        self.accounts.recent.pause(device.id, paused, self.accounts.now_s)
         self.lines.add_device(device.id)
 
     def remove_device(self, device: Device) -> None:
@@ -139,6 +141,7 @@ class State:
         self.changes.devices_for_alarm[device.id] = None
         self.habits.rates.pop(device.id, None)
         del self.devices[device.id]
+        self.accounts.recent.pause(device.id, False, self.accounts.now_s)
         self.lines.remove_device(device.id)
 
     def add_tenant(self, tenant: Tenant, groups: Iterable[str] | None = None) -> None:

@@ -23,7 +23,6 @@ from .policy import (
     is_cut_short,
     is_next_again,
     progress_time_s,
-    quantum_ends_s,
     quantum_of_s,
     recall_due,
     to_judge,
@@ -95,6 +94,7 @@ class Turns:
         self._holds.end(tenant, now_s)
         if tenant.turn is not None:
             tenant.gave_way, tenant.gave_turn = True, tenant.turn.id
+            tenant.gave_on = frozenset(tenant.turn.devices)
         if tenant.state in (TenantState.RECALLED, TenantState.STALLED):
             for client in tenant.clients.values():
                 note_wanted(client, now_s)
@@ -369,6 +369,7 @@ class Turns:
         if restored and not turn.restores:
             self._state.learn_swap_rate(tenant, turn)
         compete = self._state.lines.compete(tenant, turn.devices)
+        turn.has_rest &= compete  # nobody is left whose place was passed on
         contended = self._state.turns_are_on and compete and not turn.restores
         if contended and turn.contended_since_s is None:
             turn.contended_since_s = now_s
@@ -476,8 +477,8 @@ class Turns:
         )
         if is_new_cell(self._state, tenant):
             tenant.turn.new_from_s = now_s - tenant.cell_used_s
-        if tenant.succeeds is not None and tenant.succeeds.quantum_s is not None:
-            tenant.turn.quantum_s, tenant.turn.has_rest = tenant.succeeds.quantum_s, True
+        if tenant.succeeds is not None and (ends_s := tenant.succeeds.ends_s) is not None:
+            tenant.turn.quantum_s, tenant.turn.has_rest = max(0.0, ends_s - now_s), True
         tenant.counters.turns += 1
         self._state.turn_holders[tenant.id] = tenant
         self._state.evicted.discard(tenant.id)
@@ -529,9 +530,7 @@ class Turns:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
         if tenant.turn is not None and recall.heir is not None:
             self._state.lines.charge_everything()
-            ends_s = quantum_ends_s(self._state, tenant.turn)
-            left_s = None if ends_s is None else max(0.0, ends_s - now_s)
-            recall.heir.succeeds = succession(self._state, tenant, recall.heir, left_s)
+            recall.heir.succeeds = succession(self._state, tenant, recall.heir)
             self._state.lines.renew(tenant.owner)
         if tenant.turn is not None:
             tenant.turn.lets_pass = recall.reason is RecallReason.LETS_PASS

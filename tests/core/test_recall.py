@@ -101,7 +101,7 @@ def test_a_shorter_quantum_applies_at_once(desk: Desk) -> None:
     a, b = desk.client("a"), desk.client("b")
     desk.ask(a)
     desk.ask(b)
-    desk.do(ev.ClockTicked(), after_s=5)
+    desk.do(ev.ClockTicked(), after_s=9)
     desk.set(quantum_s=2)
     assert desk.recalled() == [a]
 

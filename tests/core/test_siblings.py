@@ -96,8 +96,9 @@ def test_who_was_recalled_waits_for_the_shortest_turn(desk: Desk) -> None:
 
 
 @LEAST
-def test_the_least_goes_first_and_equals_by_arrival(desk: Desk) -> None:
-    """Of three that wait."""
+def test_the_least_goes_first_and_equals_by_arrival() -> None:
+    """Of four that wait; nothing is new."""
+    desk = Desk(SETTINGS.replace(credit_s=0))
     for name, seconds in (("a", 9), ("b", 3)):
         client = comes(desk, name)
         later(desk, seconds)

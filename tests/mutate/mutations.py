@@ -417,9 +417,9 @@ MUTATIONS = [
     # ---- quanta ----------------------------------------------------------------------------------
     Mutation(
         "The quantum is used up while others wait, and only then",
-        "policy",
-        "return turn.contended_since_s + turn.quantum_s - turn.contended_s",
-        "return turn.contended_since_s + turn.quantum_s",
+        "records",
+        "return self.contended_since_s + self.quantum_s - self.contended_s",
+        "return self.contended_since_s + self.quantum_s",
         "recall",
     ),
     Mutation(
@@ -454,7 +454,7 @@ MUTATIONS = [
     Mutation(
         "Use fades",
         "order/recent",
-        "return float(self.used_s * 2.0 ** (self.at - at))",
+        "return float(self.used_s * 2.0 ** min(0.0, self.at - at))",
         "return self.used_s",
         "recent",
     ),
@@ -468,8 +468,8 @@ MUTATIONS = [
     Mutation(
         "What has ended goes to one new tenant",
         "order/recent",
-        "Own(self.of_ended.pop(owner, {}))",
-        "Own(self.of_ended.get(owner, {}))",
+        "own.recent = self.of_ended.pop(owner, {})",
+        "own.recent = self.of_ended.get(owner, {})",
         "recent",
     ),
     Mutation(
@@ -510,7 +510,7 @@ MUTATIONS = [
     Mutation(
         "A sibling has the rest of the quantum",
         "turns",
-        "tenant.turn.quantum_s, tenant.turn.has_rest = tenant.succeeds.quantum_s, True",
+        "tenant.turn.quantum_s, tenant.turn.has_rest = max(0.0, ends_s - now_s), True",
         "pass",
         "siblings",
     ),

@@ -269,7 +269,12 @@ class Lines:
             else:
                 self.of[device].gangs.pop(tenant.id, None)
         for device in sorted(held | came):
+            for sibling in self.of[device].of_owner.get(tenant.owner, ()):
+                sibling.is_behind_a_sibling = self._look_at_siblings(device, sibling)
             self._renew(device, tenant.owner)
+        if before.uses != now.uses:
+            for device in sorted(before.queues & now.queues):
+                self._renew(device, tenant.owner)  # its largest use may be another
         for each in blocked:
             self._move(each, replace(each.places, waits=_NONE))
 
@@ -378,6 +383,7 @@ class Lines:
         siblings = line.of_owner.setdefault(tenant.owner, [])
         first = siblings[0] if siblings else None
         if queues:
+            tenant.is_behind_a_sibling = self._look_at_siblings(device, tenant)
             insort(siblings, tenant, key=lambda each: self.order(device, each))
             rank = self._rank(device, tenant, line.finish_of.get(tenant.owner, 0.0))
             line.add(tenant, rank)
@@ -419,7 +425,7 @@ class Lines:
         lacks = tenant.standing is Standing.GUARANTEED
         new_cell = tenant.asks_to_go_first and accounts.owners[tenant.owner].credit_s > 0
         new_cell = new_cell and (lacks or accounts.of[device].not_promised_s > 0)
-        new_cell = new_cell and not self.is_behind_a_sibling(device, tenant)
+        new_cell = new_cell and not tenant.is_behind_a_sibling
         found = FIRST if new_cell else ORDINARY
         if line.batch or line.realtime:
             found = level(
@@ -434,7 +440,7 @@ class Lines:
             found = min(found, own) if own == GUARANTEED else own
         if found not in BY_SHARE:
             return (found, 0.0, 0.0, tenant.place)
-        if tenant.succeeds is not None:
+        if tenant.succeeds is not None and device in tenant.succeeds.devices:
             finish_s = -math.inf
         return (found, finish_s, *self.order(device, tenant))
 
@@ -443,15 +449,16 @@ class Lines:
         last, until somebody else has had one."""
         if tenant.lacks_its_own:
             return (-math.inf, tenant.place - _BEFORE_SIBLINGS)
-        if tenant.gave_turn >= self.of[device].last_turn_of.get(tenant.owner, 0) > 0:
+        had = self.of[device].last_turn_of.get(tenant.owner, 0)
+        if device in tenant.gave_on and tenant.gave_turn >= had > 0:
             return (math.inf, tenant.place)
         if tenant.goes_before_siblings:
             return (-math.inf, tenant.place)
         return (self.accounts.recent.key(tenant.id, tenant.wanted_devices), tenant.place)
 
-    def is_behind_a_sibling(self, device: DeviceId, tenant: Tenant) -> bool:
+    def _look_at_siblings(self, device: DeviceId, tenant: Tenant) -> bool:
         """Whether one that has the device, or waits for it, has had less."""
-        if tenant.goes_before_siblings:
+        if tenant.goes_before_siblings or not tenant.asks_to_go_first:
             return False
         line, recent = self.of[device], self.accounts.recent
         holders = [each for each in line.holders if each.owner == tenant.owner]

@@ -39,7 +39,7 @@ class Recent:
 
     def left_s(self, at: float) -> Seconds:
         """What of it has not faded by then."""
-        return float(self.used_s * 2.0 ** (self.at - at))
+        return float(self.used_s * 2.0 ** min(0.0, self.at - at))
 
     def add(self, used_s: Seconds, from_at: float, to_at: float) -> None:
         """So much, evenly from then to then."""
@@ -74,6 +74,8 @@ class RecentUses:
     """Tenants that are here, and those that a scheduler before this one has known."""
     of_ended: dict[str, dict[DeviceId, Recent]] = field(default_factory=dict)
     """By owner, what tenants that have ended had."""
+    credit_of_ended: dict[str, Own] = field(default_factory=dict)
+    """By owner, what was left of the own credit of the tenant that ended last."""
     _halves: float = 0.0
     _at_s: Seconds = 0.0
     _stopped: dict[DeviceId, float] = field(default_factory=dict)
@@ -111,17 +113,21 @@ class RecentUses:
     def comes(self, tenant: TenantId, owner: str) -> None:
         """A tenant of the owner is here. One that is known keeps what it had."""
         if tenant not in self.of:
-            self.of[tenant] = Own(self.of_ended.pop(owner, {}))
+            self.of[tenant] = own = self.credit_of_ended.pop(owner, Own())
+            own.recent = self.of_ended.pop(owner, {})
 
     def ends(self, tenant: TenantId, owner: str, now_s: Seconds) -> None:
         """It is here no more. What has faded is forgotten."""
-        into = self.of_ended.setdefault(owner, {})
-        for device, recent in self.of.pop(tenant, Own()).recent.items():
+        into, own = self.of_ended.setdefault(owner, {}), self.of.pop(tenant, Own())
+        if own.credit_s < math.inf:
+            self.credit_of_ended[owner] = Own(credit_s=own.credit_s, credit_at_s=own.credit_at_s)
+        for device, recent in own.recent.items():
             at = self.at(device, now_s)
             into[device] = Recent(into.get(device, Recent()).left_s(at) + recent.left_s(at), at)
         for name, ended in list(self.of_ended.items()):
             if not self._left(ended, now_s):
                 del self.of_ended[name]
+                self.credit_of_ended.pop(name, None)
 
     def forget(self, but: Iterable[TenantId], now_s: Seconds) -> None:
         """Tenants that a scheduler before this one has known, and whose use has faded."""

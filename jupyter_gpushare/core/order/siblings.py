@@ -10,8 +10,11 @@ from ..records import Succession, Tenant, Turn
 from ..space.obstacles import obstacle_on
 from ..state import State
 from .line import take_turns
-from .new_work import shortest_quantum_s, swap_may_begin_s
+from .new_work import restore_s, shortest_quantum_s, swap_may_begin_s
 from .recent import has_less_after_s
+
+_DIGITS = 4
+"""Of a moment: it is the same however the time was divided that was charged."""
 
 
 def sibling_takes_over(state: State, tenant: Tenant) -> tuple[Seconds, Tenant] | None:
@@ -38,13 +41,13 @@ def sibling_takes_over_s(
 ) -> Seconds:
     """When the holder has had more, or at once for a new cell that its own credit pays for. A cell
     that is new itself ends for no other one. A turn on its own credit lasts as long as that, one
-    whose memory had to come back as long as is worth it."""
+    whose memory had to come back as long as is worth it.
+    Endless where hardly anything is left of the quantum."""
     accounts = state.accounts
-    if state.lines.order(device, waiter)[0] == math.inf:
-        return math.inf
     charged_s, recent = accounts.of[device].charged_to_s, accounts.recent
     bounds = [waiter.short_until_s, swap_may_begin_s(state, waiter, device)]
-    bounds.append(turn.granted_at_s + _pays_s(state, turn, device))
+    if restore_s(state, waiter, device):
+        bounds.append(turn.granted_at_s + _pays_s(state, turn, device))
     bounds.append(turn.new_from_s + shortest_quantum_s(state.settings))
     if turn.on_own_credit:
         bounds.append(charged_s + recent.of[tenant.id].credit_s)
@@ -54,7 +57,10 @@ def sibling_takes_over_s(
         bounds.append(charged_s + has_less_after_s(has_s, waits_s, recent.half_s))
         if not waiter.came:
             bounds.append(turn.granted_at_s + shortest_quantum_s(state.settings))
-    return max(bounds)
+    at_s = round(max(bounds), _DIGITS)
+    ends_s = turn.quantum_ends_s
+    is_worth_it = ends_s is None or ends_s - at_s >= shortest_quantum_s(state.settings)
+    return at_s if is_worth_it else math.inf
 
 
 def _pays_s(state: State, turn: Turn, device: DeviceId) -> Seconds:
@@ -62,15 +68,20 @@ def _pays_s(state: State, turn: Turn, device: DeviceId) -> Seconds:
     if not turn.bytes_to_restore or turn.cell_ended:
         return 0.0
     took_s = turn.bytes_to_restore / state.devices[device].swap.bytes_per_s
-    return took_s * 100 / state.settings.swap_percent
+    pays_s = took_s * (100 / state.settings.swap_percent - 1)
+    return took_s + min(pays_s, state.settings.quantum_longest_s)
 
 
-def succession(state: State, tenant: Tenant, heir: Tenant, quantum_s: Seconds | None) -> Succession:
-    """What a sibling takes over with the turn, of whose quantum so much is left. The turn's devices
-    are charged up to now."""
+def succession(state: State, tenant: Tenant, heir: Tenant) -> Succession:
+    """What a sibling takes over with the tenant's turn, whose devices are charged up to now."""
+    assert tenant.turn is not None
     recent = state.accounts.recent
     own, its = (recent.key(each.id, each.wanted_devices) for each in (tenant, heir))
-    return Succession(quantum_s, on_own_credit=heir.goes_before_siblings and own < its)
+    return Succession(
+        devices=frozenset(tenant.turn.devices),
+        ends_s=tenant.turn.quantum_ends_s,
+        on_own_credit=heir.goes_before_siblings and own < its,
+    )
 
 
 def has_had_more(state: State, tenant: Tenant, waiter: Tenant) -> bool:
