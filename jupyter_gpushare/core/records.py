@@ -363,8 +363,7 @@ class Tenant:
     goes_before_siblings: bool = False
     """It queues for a new cell that it can pay for from its own credit."""
     is_behind_a_sibling: bool = False
-    """One that has the device, or waits for it, had had less when that was looked at: when this one
-    began to wait, and when the device changed hands."""
+    """One that had the device, or waited for it, had had less when this one began to wait."""
     succeeds: Succession | None = None
     """Where it waits for a turn that ends for it."""
     in_burst: bool = False

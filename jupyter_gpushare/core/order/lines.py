@@ -269,8 +269,6 @@ class Lines:
             else:
                 self.of[device].gangs.pop(tenant.id, None)
         for device in sorted(held | came):
-            for sibling in self.of[device].of_owner.get(tenant.owner, ()):
-                sibling.is_behind_a_sibling = self._look_at_siblings(device, sibling)
             self._renew(device, tenant.owner)
         if before.uses != now.uses:
             for device in sorted(before.queues & now.queues):
