@@ -30,7 +30,7 @@ from typing import NamedTuple
 from .events import DeviceMode
 from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
 from .ids import DeviceId, Seconds, TenantId
-from .order.line import take_turns
+from .order.line import quantum_ends_s, take_turns
 from .order.new_work import shortest_quantum_s
 from .order.recent import has_less_after_s
 from .order.siblings import sibling_takes_over_s
@@ -418,7 +418,7 @@ class _Line:
         return self._used(holder, quantum_s, 0.0, 0.0, restore_s)
 
     def _quantum_left_s(self, turn: Turn) -> Seconds:
-        ends_s = turn.quantum_ends_s
+        ends_s = quantum_ends_s(turn)
         left_s = turn.quantum_s - turn.contended_s if ends_s is None else ends_s - self.now_s
         return max(0.0, left_s)
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 from .ids import Seconds
 from .ledger import Totals
+from .order.line import quantum_ends_s
 from .policy import (
     bytes_to_come,
     deadline_of_tenant_s,
@@ -271,7 +272,7 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
         restoring = waits_for_its_memory(state, tenant, now_s)
         running = tenant.turn.contended_since_s is not None
         _rule(running == (contended and not restoring), "the quantum counts", tenant)
-        ends_s = tenant.turn.quantum_ends_s
+        ends_s = quantum_ends_s(tenant.turn)
         held_by_hand = tenant.id in state.holds
         if ends_s is not None and tenant.state is TenantState.HOLDING and not held_by_hand:
             _rule(now_s < ends_s, "a used quantum is recalled", tenant)

@@ -47,7 +47,7 @@ from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
 from .needs import GRACE_S, Largest, is_waiting
-from .order.line import take_turns
+from .order.line import quantum_ends_s, take_turns
 from .order.new_work import restore_s, shortest_quantum_s, swap_may_begin_s
 from .order.siblings import has_had_more, sibling_takes_over
 from .records import (
@@ -237,7 +237,7 @@ def waits_for_its_memory(state: State, tenant: Tenant, now_s: Seconds) -> bool:
 
 def turn_ends_s(state: State, tenant: Tenant, turn: Turn) -> Seconds | None:
     """When the turn has used its quantum, and no hold keeps it; None while nobody waits."""
-    ends_s, hold = turn.quantum_ends_s, state.holds.get(tenant.id)
+    ends_s, hold = quantum_ends_s(turn), state.holds.get(tenant.id)
     if ends_s is None or hold is None or admin_wants_another(state, turn):
         return ends_s
     return max(ends_s, hold.counts_until_s)

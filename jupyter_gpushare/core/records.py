@@ -217,13 +217,6 @@ class Turn:
     """Devices to which its parked memory cannot come back yet: there is no space. And since when
     nobody can make any; in the time to come: somebody can."""
 
-    @property
-    def quantum_ends_s(self) -> Seconds | None:
-        """When it has used its quantum; None while nobody waits for that."""
-        if self.contended_since_s is None:
-            return None
-        return self.contended_since_s + self.quantum_s - self.contended_s
-
     def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
         """It goes on although its quantum is over, and others wait."""
         self.quantum_s, self.contended_s, self.contended_since_s = quantum_s, 0.0, now_s

@@ -23,8 +23,9 @@ from tests.support.sim import MIB
 from tests.support.waits import wait_until
 
 HELD, SMALL, GROWN = 36 * MIB, 16 * MIB, 30 * MIB
-PATIENT = {"idle_ms": 600_000, "quantum_s": 600, "credit_s": 0}
-"""A holder that computes nothing keeps its turn all the same, also beside a new cell."""
+PATIENT = {"idle_ms": 600_000, "quantum_s": 600}
+"""A holder that computes nothing keeps its turn all the same, also beside a new cell: its own one
+is new for ten minutes."""
 
 
 @pytest.fixture

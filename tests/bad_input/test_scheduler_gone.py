@@ -43,8 +43,10 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
     assert not waiter.done(waiting) and not holder.done(held)
     env = {**shared.machine.env, "CUDA_VISIBLE_DEVICES": "0"}
     with running_scheduler(shared.scheduler.directory, env=env) as next_one:
-        next_one.eventually(lambda s: s["devices"][0]["holders"] and s["devices"][0]["queue"])
-        assert next_one.status()["devices"][0]["holders"][0]["name"] == "holder.ipynb"
+        seen = next_one.eventually(
+            lambda s: s["devices"][0]["holders"] and s["devices"][0]["queue"]
+        )
+        assert seen["devices"][0]["holders"][0]["name"] == "holder.ipynb"
         file.touch()
         assert holder.wait(held).ok().stderr == ""
         waiter.wait(waiting).ok()

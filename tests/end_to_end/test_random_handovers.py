@@ -37,7 +37,7 @@ it."""
 SETTINGS = (
     f"--GPUShareScheduler.device_reserve_bytes={RESERVE_BYTES}",
     "--GPUShareScheduler.probe_period_s=0.5",
-    "--GPUShareScheduler.quantum_s=0.2",
+    "--GPUShareScheduler.quantum_s=0.6",
     "--GPUShareScheduler.reclaim_s=1",
     "--GPUShareScheduler.park_timeout_s=5",
     "--GPUShareScheduler.memory_wait_s=10",

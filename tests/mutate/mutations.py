@@ -417,9 +417,9 @@ MUTATIONS = [
     # ---- quanta ----------------------------------------------------------------------------------
     Mutation(
         "The quantum is used up while others wait, and only then",
-        "records",
-        "return self.contended_since_s + self.quantum_s - self.contended_s",
-        "return self.contended_since_s + self.quantum_s",
+        "order/line",
+        "return turn.contended_since_s + turn.quantum_s - turn.contended_s",
+        "return turn.contended_since_s + turn.quantum_s",
         "recall",
     ),
     Mutation(

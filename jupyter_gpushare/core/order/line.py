@@ -10,14 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..accounts import Use
-from ..ids import TenantId, TurnId
+from ..ids import Seconds, TenantId, TurnId
 from ..shares.classes import FIRST, GUARANTEED, ORDINARY, URGENT
 
 _LOOKED_AT = 16
 """Of an owner's tenants that wait, so many are looked at: who waits behind them comes nearer."""
 
 if TYPE_CHECKING:
-    from ..records import Tenant
+    from ..records import Tenant, Turn
 
 Rank = tuple[int, float, float, int]
 """How soon it is served (classes.py), where that is by share the virtual finish time of its owner
@@ -135,3 +135,10 @@ def take_turns(holder: Tenant, waiter: Tenant) -> bool:
         and len(waiter.wanted_devices) == 1
         and not waiter.boosted
     )
+
+
+def quantum_ends_s(turn: Turn) -> Seconds | None:
+    """When the turn has used its quantum; None while nobody waits for that."""
+    if turn.contended_since_s is None:
+        return None
+    return turn.contended_since_s + turn.quantum_s - turn.contended_s

@@ -9,7 +9,7 @@ from ..ids import DeviceId, Seconds
 from ..records import Succession, Tenant, Turn
 from ..space.obstacles import obstacle_on
 from ..state import State
-from .line import take_turns
+from .line import quantum_ends_s, take_turns
 from .new_work import restore_s, shortest_quantum_s, swap_may_begin_s
 from .recent import has_less_after_s
 
@@ -58,7 +58,7 @@ def sibling_takes_over_s(
         if not waiter.came:
             bounds.append(turn.granted_at_s + shortest_quantum_s(state.settings))
     at_s = round(max(bounds), _DIGITS)
-    ends_s = turn.quantum_ends_s
+    ends_s = quantum_ends_s(turn)
     is_worth_it = ends_s is None or ends_s - at_s >= shortest_quantum_s(state.settings)
     return at_s if is_worth_it else math.inf
 
@@ -79,7 +79,7 @@ def succession(state: State, tenant: Tenant, heir: Tenant) -> Succession:
     own, its = (recent.key(each.id, each.wanted_devices) for each in (tenant, heir))
     return Succession(
         devices=frozenset(tenant.turn.devices),
-        ends_s=tenant.turn.quantum_ends_s,
+        ends_s=quantum_ends_s(tenant.turn),
         on_own_credit=heir.goes_before_siblings and own < its,
     )
 
