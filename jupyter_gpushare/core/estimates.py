@@ -107,6 +107,7 @@ class Waiter(NamedTuple):
     grows with the queue."""
 
     tenant: TenantId
+    owner: str
     waited_s: Seconds
     used_s: Seconds
     """What its cell has had of devices."""
@@ -135,6 +136,7 @@ class Waiter(NamedTuple):
             reason = Reason.MEMORY
         return Waiter(
             tenant=tenant.id,
+            owner=tenant.owner,
             waited_s=now_s - tenant.waited_since_s,
             used_s=state.cell_used_s(tenant) if tenant.turn is None else 0.0,
             level=line.rank_of[tenant.id][0],

@@ -93,7 +93,7 @@ CALLS_THAT_STALL = (
     "cuMemPrefetchAsync",
 )
 ANSWER_S_MAX = WAIT_S_MAX
-HOLDS_NS = 150_000_000
+HOLDS_NS = 400_000_000
 """For so long one computes while the memory of the next one comes back. Its quantum is longer."""
 REFUSED = " is out of memory, because "
 REFUSED_WHOLE = "GPU memory of more than 64 MiB in one cuMemCreate cannot be given away"
@@ -461,7 +461,7 @@ class Director:
 
     def comes_ahead(self, holder: MemoryTenant, waiter: MemoryTenant, parked: int) -> bool:
         """Whether some of it was seen to come while the other one had the turn."""
-        until_s = time.monotonic() + HOLDS_NS / 2e9
+        until_s = time.monotonic() + HOLDS_NS * 3 / 4e9
         while parked > 0 and time.monotonic() < until_s:
             status = self.tenants.scheduler.status()
             holders = [each["name"] for each in status["devices"][0]["holders"]]

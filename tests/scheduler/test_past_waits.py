@@ -50,6 +50,14 @@ class Watched(Desk):
         self._moves: Moves | None = None
         super().__init__(wanted)
 
+    def tenant(
+        self, name: str, *, cap_bytes: int = 0, owner: str = "", asked_class: str = ""
+    ) -> TenantId:
+        """Each has an owner of its own, unless told otherwise."""
+        return super().tenant(
+            name, cap_bytes=cap_bytes, owner=owner or name, asked_class=asked_class
+        )
+
     def do(self, event: ev.Event, *, after_s: float = 0.0) -> list[Command]:
         commands = super().do(event, after_s=after_s)
         self._moves = self._moves or Moves(self.scheduler)
@@ -218,6 +226,26 @@ def test_a_class_goes_first() -> None:
     assert desk.story("b") == [("served", [(Reason.TURN, 1, "a"), (Reason.CLASS, 3, "c")])]
 
 
+def test_a_notebook_of_its_own_owner_is_told_as_that() -> None:
+    """As it is told while it waits; somebody else's notebook is not one."""
+    desk = Watched()
+    for name, owner in (("a", "ann"), ("b", "ann"), ("c", "ben")):
+        desk.tenant(name, owner=owner)
+    a, b, c = (desk.client(name) for name in "abc")
+    desk.ask(a)
+    desk.ask(b)
+    (estimate,) = desk.scheduler.estimates([TenantId("b")], desk.now_s).values()
+    assert estimate.reason is Reason.OWN
+    desk.drop(a, after_s=3)
+    assert desk.story("b") == [("served", [(Reason.OWN, 3, "a")])]
+    desk.ask(c)
+    desk.drop(b, after_s=2)
+    assert desk.story("c") == [("served", [(Reason.TURN, 2, "b")])]
+    desk.ask(a)
+    desk.drop(c, after_s=5)
+    assert desk.story("a") == [("served", [(Reason.TURN, 5, "c")])]
+
+
 def test_a_turn_that_goes_on_is_told_as_what_it_goes_on() -> None:
     """A new cell goes first. When it is new no longer, its turn goes on because its owner has had
     less: from then on that is the reason."""
@@ -336,6 +364,7 @@ def waits(
 ) -> Waiter:
     return Waiter(
         tenant=TenantId(tenant),
+        owner="waiting",
         waited_s=0.0,
         used_s=0.0,
         level=ORDINARY,

@@ -195,7 +195,7 @@ def test_a_scheduler_tells_why_a_tenant_waited(scheduler: SchedulerUnderTest) ->
     assert [wait["how"] for wait in waits] == ["interrupted", "served"]
     for wait in waits:
         (part,) = wait["intervals"]
-        assert (part["reason"], [had["name"] for had in part["had"]]) == ("turn", ["first"])
+        assert (part["reason"], [had["name"] for had in part["had"]]) == ("own", ["first"])
         assert wait["begin_s"] == part["begin_s"] <= part["end_s"] == wait["end_s"] <= 0
     scheduler.client.remove_tenant(second_tenant.tenant_id)
     assert scheduler.client.past_waits(second_tenant.tenant_id)["waits"] == []

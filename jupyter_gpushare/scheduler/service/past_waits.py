@@ -102,6 +102,7 @@ class Cause:
 
     begin_s: Seconds
     device: DeviceId
+    owner: str
     level: int
     place: int
     is_batch: bool
@@ -116,7 +117,8 @@ class Cause:
     def goes_on_in(self, waiter: Waiter, *, came_back: bool) -> bool:
         """`came_back`: it has another place, after it had left the queue for a moment."""
         return (
-            self.level == waiter.level
+            self.owner == waiter.owner
+            and self.level == waiter.level
             and (came_back or self.place == waiter.place)
             and self.reason is waiter.reason
             and what_is(self.obstacle) == what_is(waiter.obstacle)
@@ -305,6 +307,7 @@ class PastWaits:
         cause = kept.queues[device] = Cause(
             now_s if wait.causes else wait.begin_s,
             device,
+            waiter.owner,
             waiter.level,
             waiter.place,
             waiter.is_batch,

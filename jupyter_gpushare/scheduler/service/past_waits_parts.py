@@ -152,10 +152,16 @@ class _Moment:
         if Reason.MEMORY in own:
             return Reason.MEMORY, own[Reason.MEMORY]
         found = {self._order(cause) for cause in self._causes.values()}
-        for reason in (Reason.CLASS, Reason.SHARE):
-            if reason in found:
-                return reason, None
-        return Reason.TURN, None
+        if Reason.CLASS in found:
+            return Reason.CLASS, None
+        if self._only_siblings_are_before():
+            return Reason.OWN, None
+        return (Reason.SHARE if Reason.SHARE in found else Reason.TURN), None
+
+    def _only_siblings_are_before(self) -> bool:
+        """Whether all that have a device are of the tenant's own owner."""
+        owners = {cause.owner for cause in self._causes.values()}
+        return {had.label.owner for had in self._before()} == owners
 
     def _before(self) -> list[Had]:
         """Who has a device for which the tenant queues."""
