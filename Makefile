@@ -182,7 +182,7 @@ generate: $(READY)
 demo: build $(if $(filter-out 0,$(KEEP)),panel)
 	KEEP=$(KEEP) $(PY) -m tests.demo $(DEMO_ARGS)
 
-# The same without a hub: a scheduler and two kernels.
+# The same without a hub: a scheduler and four kernels.
 demo-small: build
 	$(PY) -m tests.demo.small $(DEMO_ARGS)
 

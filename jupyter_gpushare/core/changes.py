@@ -207,7 +207,7 @@ class Outbox:
 class _Told:
     """What a client was told last."""
 
-    contention: tuple[int, int] | None = None
+    contention: tuple[int, int, int] | None = None
     position: tuple[int, TenantId | None] | None = None
     limits: dict[DeviceId, tuple[int, int]] = field(default_factory=dict)
 
@@ -278,14 +278,15 @@ class Teller:
     def _tell_contention(self, stirred: Stirred) -> None:
         """To clients with the turn. How many wait, the others hear with their grant; that somebody
         came to their device or left it, they hear at once."""
-        lines = self._state.lines.of
+        lines, setting_ms = self._state.lines, self._state.settings.idle_ms
         for tenant in self._concerned(stirred):
             own = tenant.places.queues
             for client in tenant.clients.values():
                 if live := client.live_devices:
-                    waiters = max(len(lines[each].queue) - (each in own) for each in live)
+                    waiters = max(len(lines.of[each].queue) - (each in own) for each in live)
                     tenants = max(self._crowd[each] for each in live)
-                    self._tell_contention_to(client, waiters, tenants)
+                    idle_ms = lines.idle_ms(tenant, live, setting_ms)
+                    self._tell_contention_to(client, waiters, tenants, idle_ms)
 
     def _concerned(self, stirred: Stirred) -> list[Tenant]:
         """Everybody on devices that tenants have come to or left; besides, tenants that the event
@@ -321,14 +322,16 @@ class Teller:
                 changed.append(device)
         return changed
 
-    def _tell_contention_to(self, client: Client, waiters: int, tenants: int) -> None:
+    def _tell_contention_to(self, client: Client, waiters: int, tenants: int, idle_ms: int) -> None:
         told = self._of(client)
-        if told.contention == (waiters, tenants):
+        if told.contention == (waiters, tenants, idle_ms):
             return
         if told.contention and told.contention[1] == tenants and client.state not in WITH_TURN:
             return
-        told.contention = (waiters, tenants)
-        self._outbox.put(TellContention(client=client.id, waiters=waiters, tenants=tenants))
+        told.contention = (waiters, tenants, idle_ms)
+        self._outbox.put(
+            TellContention(client=client.id, waiters=waiters, tenants=tenants, idle_ms=idle_ms)
+        )
 
     def _tell_positions(self, stirred: Stirred) -> None:
         state, lines = self._state, self._state.lines.of

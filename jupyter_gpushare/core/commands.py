@@ -87,6 +87,9 @@ class TellContention(Command):
     client: ClientId
     waiters: int
     tenants: int
+    idle_ms: int = 0
+    """The turn ends after so long without work, whatever was learnt of the tenant's gaps; 0: as the
+    settings say, and as that was learnt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -471,7 +471,8 @@ class TurnRecalled(Message):
 class Contention(Message):
     """How many tenants wait for a device of this client, and how many are registered there (this
     one included). Without the turn, a client is told when tenants changes; how many wait, its grant
-    says.
+    says. idle_ms above 0: the turn ends after so long without work, whatever the client has learnt
+    of its gaps.
     """
 
     TYPE: ClassVar[int] = 68
@@ -479,10 +480,12 @@ class Contention(Message):
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field("waiters", Kind.U32),
         Field("tenants", Kind.U32),
+        Field("idle_ms", Kind.U32),
     )
 
     waiters: int
     tenants: int
+    idle_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,39 @@ def test_contention_counts_tenants_and_waiters() -> None:
     assert contention(desk) == {a: (0, 1)}
 
 
+@pytest.mark.promise(
+    "scheduler-103",
+    "A gap of a fifth of `idle_ms` ends a turn for a notebook of the same user, where no memory "
+    "has to move",
+)
+def test_a_gap_ends_a_turn_sooner_for_a_sibling() -> None:
+    """The holder hears how long a gap may be while notebooks of the same user alone wait: a fifth
+    of `idle_ms` where nothing has to move. Beside others it goes by what it has learnt."""
+    desk = Desk()
+    desk.tenant("other", owner="somebody else")
+    a, b, other = desk.client("a"), desk.client("b"), desk.client("other")
+    idle_ms = desk.scheduler.settings.idle_ms
+
+    def told() -> list[int]:
+        return [each.idle_ms for each in desk.all(TellContention) if each.client == a]
+
+    desk.ask(a)
+    desk.ask(b)
+    assert told() == [idle_ms // 5]
+    desk.ask(other)
+    assert told() == [0]
+    desk.withdraw(other)
+    assert told() == [idle_ms // 5]
+    desk.withdraw(b)
+    desk.do(
+        ev.MemoryReported(
+            client=b, device=DeviceId("A"), bytes_allocated=9, bytes_fixed=0, bytes_parked=9
+        )
+    )
+    desk.ask(b)
+    assert told() == [idle_ms]
+
+
 @pytest.mark.promise("hook-32")
 def test_a_tenant_without_a_device_counts_on_each() -> None:
     """A kernel that has not used CUDA may use any device next: its first call must find short

@@ -15,11 +15,14 @@ from tests.demo.memory import choose_small_machine, small_device
 from tests.demo.options import Options, read_options
 from tests.demo.performance import perform, run_to_the_end, summary, tell, write_down
 from tests.demo.report import HubReport
-from tests.demo.stage import NAMES, Stage, new_view, print_device
+from tests.demo.scenes import NAMES
+from tests.demo.stage import Stage, new_view, print_device
 from tests.hub.proxy import NoProxy
 from tests.hub.running_hub import PASSWORD, RunningHub, end_leftovers, server_env
 
 USERS = ("alice", "bob", "carol")
+USER_OF = dict(zip(NAMES, (*USERS, USERS[-1]), strict=True))
+"""The last one has two notebooks."""
 
 
 def set_up(stack: ExitStack, folder: Path) -> tuple[Stage, RunningHub]:
@@ -37,8 +40,8 @@ def set_up(stack: ExitStack, folder: Path) -> tuple[Stage, RunningHub]:
     view.headline("JupyterHub starts, with the scheduler as its service.")
     hub.start()
     view.headline(f"{', '.join(USERS)} log in at {hub.url} and open notebooks.")
-    visitors = [hub.visitor(user) for user in USERS]
-    kernels = [v.open_notebook(name) for v, name in zip(visitors, NAMES, strict=True)]
+    visitors = {user: hub.visitor(user) for user in USERS}
+    kernels = [visitors[user].open_notebook(name) for name, user in USER_OF.items()]
     return Stage(machine, hub.scheduler, kernels, view), hub
 
 
@@ -51,8 +54,7 @@ def run(options: Options, folder: Path) -> int:
             stage, hub = set_up(stack, folder)
             with small_device(stage.machine) as device_bytes:
                 report, acts = perform(stage, options, device_bytes=device_bytes, began_s=began_s)
-            users = dict(zip(NAMES, USERS, strict=True))
-            found = HubReport(report, owners=stage.owners(), users=users)
+            found = HubReport(report, owners=stage.owners(), users=USER_OF)
             if options.keep:
                 stack.pop_all()
                 kept = True

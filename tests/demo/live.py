@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 HOLDS, WAITS, IDLE = "█", "░", "·"  # also told apart where there is no colour
-COLOURS = ("\x1b[36m", "\x1b[33m", "\x1b[35m")
+COLOURS = ("\x1b[36m", "\x1b[33m", "\x1b[35m", "\x1b[32m")
 PLAIN = "\x1b[0m"
 WORDS = {HOLDS: "holds", WAITS: "waits", IDLE: "idle"}
 STRIP = 60

@@ -16,10 +16,11 @@ import requests
 from jupyter_gpushare.client import ClientError
 from tests.demo.memory import make_memory_report, more_than_the_device, without_swap
 from tests.demo.options import Options
+from tests.demo.own import make_own_report, own_cells_alone, own_cells_beside_training
 from tests.demo.picture import draw
 from tests.demo.report import Report, make_report
-from tests.demo.scenes import Act, with_turns, without_turns
-from tests.demo.stage import NAMES, NOTEBOOKS, TRAINING_NUMBER, Stage
+from tests.demo.scenes import NAMES, NOTEBOOKS, TRAINING_NUMBER, Act, with_turns, without_turns
+from tests.demo.stage import Stage
 from tests.demo.training import (
     make_training_report,
     short_cells_alone,
@@ -55,13 +56,16 @@ def perform(
     stage: Stage, options: Options, *, device_bytes: int, began_s: float
 ) -> tuple[Report, list[Act]]:
     """Play all scenes, and judge them; turns are on again afterwards."""
+    own_alone = stage.play(own_cells_alone())
     alone = stage.play(short_cells_alone(options))
     beside = stage.play(short_cells_beside_training(options))
     shared = stage.play(with_turns(options))
     control = stage.play(without_turns(options))
     stayed, swapped = play_with_memory(stage, device_bytes)
-    for failure in [*beside.failures, *shared.failures, *control.failures, *swapped.failures]:
-        print(f"A cell failed: {failure}", file=sys.stderr)
+    own_beside = stage.play(own_cells_beside_training())
+    for act in (own_alone, alone, beside, shared, control, swapped, own_beside):
+        for failure in act.failures:
+            print(f"A cell failed: {failure}", file=sys.stderr)
     report = make_report(
         device=stage.machine.device,
         simulated=stage.machine.simulated,
@@ -71,10 +75,11 @@ def perform(
         control=control,
         memory=make_memory_report(device_bytes, swapped, stayed),
         training=make_training_report(alone, beside, training=TRAINING_NUMBER),
-        others=[alone, beside, swapped],
+        own=make_own_report(own_alone, own_beside),
+        others=[own_alone, alone, beside, swapped, own_beside],
         seconds=time.monotonic() - began_s,
     )
-    return report, [beside, shared, control, swapped]
+    return report, [beside, shared, control, swapped, own_beside]
 
 
 def write_down(verdict: Verdict, acts: Sequence[Act], device: str, options: Options) -> None:
@@ -102,6 +107,12 @@ def summary(report: Report) -> dict[str, str]:
         "short cell alone": f"{training.short_alone_s} s",
         "beside a training": f"{training.short_beside_training_s_p95} s at p95",
         "the training has": f"{training.training_share} of what the short cells leave",
+        "own cells of": ", ".join(f"{work_s:g} s" for work_s in report.own.own_work_s),
+        "  alone": ", ".join(f"{took_s} s" for took_s in report.own.own_alone_s),
+        "  beside own training": ", ".join(
+            f"{took_s} s" for took_s in report.own.own_beside_training_s_p95
+        )
+        + " at p95",
         "memory in all": "more than the device has" if memory.oversubscribed else "fits",
         "checksums": "right" if memory.checksums_ok else "WRONG",
         "parked per hand-over": f"{memory.bytes_parked_per_handover / MIB:.0f} MiB",

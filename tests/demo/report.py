@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tests.demo.memory import MemoryReport
+from tests.demo.own import OwnReport
 from tests.demo.scenes import Act
 from tests.demo.training import TrainingReport
 from tests.support.timeline import hand_overs, median, overlaps, waits_served
@@ -35,11 +37,13 @@ class Report:
     seconds: float
     memory: MemoryReport
     training: TrainingReport
+    own: OwnReport
 
     def as_json(self) -> dict[str, object]:
-        """Flat: what is about memory and training stands beside the rest."""
+        """Flat: what is about memory, training and own cells stands beside the rest."""
         values = asdict(self)
-        return values | values.pop("memory") | values.pop("training")
+        parts = [values.pop(name) for name in ("memory", "training", "own")]
+        return dict(ChainMap(values, *parts))
 
     def complaints(self) -> list[str]:
         """One sentence for each thing that does not hold; none when all is well."""
@@ -51,7 +55,8 @@ class Report:
             waits_min=self.waits_min,
             waits_wanted=WAITS_MIN,
         )
-        return found + self.memory.complaints() + self.training.complaints()
+        others = (self.memory, self.training, self.own)
+        return found + [complaint for each in others for complaint in each.complaints()]
 
 
 def complaints_about_turns(
@@ -89,6 +94,7 @@ def make_report(
     control: Act,
     memory: MemoryReport,
     training: TrainingReport,
+    own: OwnReport,
     others: Sequence[Act] = (),
     seconds: float,
 ) -> Report:
@@ -116,6 +122,7 @@ def make_report(
         seconds=round(seconds, 1),
         memory=memory,
         training=training,
+        own=own,
     )
 
 

@@ -10,10 +10,16 @@ from tests.demo.options import Options
 from tests.support import gpu_cells
 from tests.support.timeline import Cell, Work
 
+NOTEBOOKS = ("alice.ipynb", "bob.ipynb")
+TRAINING, OWN = "training.ipynb", "analysis.ipynb"
+"""Both are one user's."""
+NAMES = (*NOTEBOOKS, TRAINING, OWN)
+TRAINING_NUMBER, OWN_NUMBER = NAMES.index(TRAINING), NAMES.index(OWN)
+
 
 @dataclass(frozen=True)
 class Scene:
-    """All its cells are sent to both notebooks at once, with these settings of the scheduler."""
+    """All its cells are sent to the notebooks at once, with these settings of the scheduler."""
 
     title: str
     settings: Mapping[str, object]
@@ -29,6 +35,8 @@ class Scene:
     """So long before the first cell."""
     beside_training: bool = True
     """A third notebook trains meanwhile."""
+    notebooks: Sequence[int] = tuple(range(len(NOTEBOOKS)))
+    """Their numbers."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Three notebooks share one GPU while you watch; `demo-report.json` and `demo-timeline.png` say
+"""Four notebooks share one GPU while you watch; `demo-report.json` and `demo-timeline.png` say
 what happened. On a machine without a GPU it runs on the simulated one, and says so.
-This is the form that needs no hub: a scheduler and three kernels."""
+This is the form that needs no hub: a scheduler and four kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 from tests.demo.memory import choose_small_machine, small_device
 from tests.demo.options import Options, read_options
 from tests.demo.performance import perform, run_to_the_end, summary, tell, write_down
-from tests.demo.stage import NAMES, Stage, new_view, print_device
+from tests.demo.scenes import NAMES
+from tests.demo.stage import Stage, new_view, print_device
 from tests.support.kernels import Kernel, kernel_env
 from tests.support.scheduler_process import running_scheduler
 

@@ -12,24 +12,20 @@ from pathlib import Path
 from jupyter_gpushare.client import SchedulerClient
 from tests.demo.live import LiveView
 from tests.demo.memory import ParkedBytes
-from tests.demo.scenes import Act, Scene
+from tests.demo.scenes import NAMES, NOTEBOOKS, TRAINING_NUMBER, Act, Scene
 from tests.demo.training import training_cell
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
 from tests.support.observed import ObservedKernels
 
-NOTEBOOKS = ("alice.ipynb", "bob.ipynb")
-TRAINING = "training.ipynb"
-NAMES = (*NOTEBOOKS, TRAINING)
-TRAINING_NUMBER = len(NOTEBOOKS)
 LOOK_EVERY_S = 0.04
 CELL_TIMEOUT_S = 600.0
 
 
 class Stage:
-    """Both forms of the demo set one up: the kernels may be a hub's or our own. The last of them
-    trains."""
+    """Both forms of the demo set one up: the kernels may be a hub's or our own. They are
+    those of `NAMES`."""
 
     def __init__(
         self,
@@ -52,7 +48,8 @@ class Stage:
             follows = scene.settings["memory_mode"] == "swap"
             self.run_everywhere(gpu_cells.until_memory_follows(follows))
         when = f"one every {scene.every_s:g} s" if scene.every_s else "all at once"
-        self._view.headline(f"{scene.title}: {scene.cells} cells in each notebook, {when}.")
+        where = "each notebook" if len(scene.notebooks) > 1 else NAMES[scene.notebooks[0]]
+        self._view.headline(f"{scene.title}: {scene.cells} cells in {where}, {when}.")
         self.observed.begin()
         parked = ParkedBytes()
         with self._training(scene.beside_training):
@@ -73,8 +70,9 @@ class Stage:
         """All cells of the scene; how many they are."""
         all_at_once: list[tuple[int, str]] = []
         began_s = time.monotonic()
-        for count in range(scene.cells * len(NOTEBOOKS)):
-            turn, number = divmod(count, len(NOTEBOOKS))
+        for count in range(scene.cells * len(scene.notebooks)):
+            turn, place = divmod(count, len(scene.notebooks))
+            number = scene.notebooks[place]
             time.sleep(max(0.0, began_s + count * scene.every_s - time.monotonic()))
             cell = self.observed.submit(number, scene.cell(number, turn))
             if scene.every_s:
@@ -83,7 +81,7 @@ class Stage:
                 all_at_once.append((number, cell))
         for number, cell in all_at_once:
             self._look_on(number, cell, parked)
-        return scene.cells * len(NOTEBOOKS)
+        return scene.cells * len(scene.notebooks)
 
     def _look_on(self, number: int, cell: str, parked: ParkedBytes) -> None:
         """Until the cell is done."""
@@ -100,7 +98,7 @@ class Stage:
 
     @contextmanager
     def _training(self, wanted: bool) -> Iterator[None]:
-        """The last notebook trains, for as long as the block lasts."""
+        """The third notebook trains, for as long as the block lasts."""
         if not wanted:
             yield
             return

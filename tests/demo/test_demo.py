@@ -71,11 +71,13 @@ def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
     assert "alice, bob, carol log in at http://127.0.0.1:" in output
     report = json.loads((tmp_path / "demo-report.json").read_text())
     assert (report["users"], report["owners_from_hub"]) == (3, True)
-    assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 42)
+    assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 51)
     assert report["overlaps_without_turns"] > 0 and report["waits_min"] >= 3
     assert (report["oversubscribed"], report["checksums_ok"], report["oom"]) == (True, True, 0)
     assert report["short_beside_training_s_p95"] > 0 and report["short_alone_s"] > 0
     assert report["training_share"] > 0
+    assert report["own_work_s"] == [0.3, 1.0, 3.0]
+    assert all(took_s > 0 for took_s in report["own_beside_training_s_p95"])
     assert report["bytes_parked_per_handover"] >= 0.5 * report["device_bytes"]
     assert report["oom_without_swap"] >= 1
     assert (tmp_path / "demo-timeline.png").stat().st_size > 10_000

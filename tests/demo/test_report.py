@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.demo.memory import MemoryReport, ParkedBytes, make_memory_report
+from tests.demo.own import WORKS_S, OwnReport, make_own_report
 from tests.demo.picture import draw
 from tests.demo.report import HubReport, Report, make_report
-from tests.demo.scenes import Act
+from tests.demo.scenes import OWN_NUMBER, Act
 from tests.demo.training import TrainingReport, make_training_report
 from tests.support.timeline import Cell, Work, hand_overs, overlaps, percentile, waits_served
 
@@ -43,6 +44,7 @@ def report(
         control=Act("without", [], works_without_turns, sent=2, failures=failures),
         memory=make_memory_report(DEVICE_BYTES, swapped(), stayed()),
         training=TrainingReport(0.2, 0.3, 0.95),
+        own=OwnReport([1.0], [1.1], [1.2]),
         seconds=1.0,
     )
 
@@ -225,3 +227,24 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
     acts = [act(4), act(2)]
     draw(acts, NAMES, tmp_path / "timeline.png", "d")
     assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def own_cells(*took_s: float) -> Act:
+    """One each 10 s, of the trainer's other notebook."""
+    ends = [(10 * n, 10 * n + s) for n, s in enumerate(took_s)]
+    cells = [Cell(round(b * 1e9), round(e * 1e9), OWN_NUMBER) for b, e in ends]
+    return Act("own cells", cells, [], sent=len(cells))
+
+
+@pytest.mark.promise(
+    "demo-18",
+    "The demo tells what cells of 0.3 to 3 s take beside a training of the same user, and alone",
+)
+def test_own_cells_are_told_by_their_length() -> None:
+    """The slowest of each length counts, and is complained of where it took much longer."""
+    alone, beside = own_cells(0.3, 1.0, 3.0), own_cells(0.4, 1.1, 3.1, 0.5, 1.2, 3.2)
+    found = make_own_report(alone, beside)
+    assert found == OwnReport(list(WORKS_S), [0.3, 1.0, 3.0], [0.5, 1.2, 3.2])
+    assert found.complaints() == []
+    (complaint,) = make_own_report(alone, own_cells(0.3, 31, 3, 0.3, 1, 3)).complaints()
+    assert complaint.startswith("Beside its user's own training a cell of 1.0 s took 31.0 s")

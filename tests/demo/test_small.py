@@ -58,7 +58,7 @@ def test_the_demo_shows_turns(tmp_path: Path) -> None:
     assert "SIMULATED" in output and "alice.ipynb holds, bob.ipynb waits" in output
     report = json.loads((tmp_path / "demo-report.json").read_text())
     assert report["simulated"] is True
-    assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 42)
+    assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 51)
     assert report["overlaps_without_turns"] > 0
     assert report["waits_min"] >= 3
     assert report["short_beside_training_s_p95"] > 0 and report["short_alone_s"] > 0

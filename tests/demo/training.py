@@ -57,7 +57,11 @@ def _short_cells(
     )
 
 
-ABOUT_TIMES = ("This does not hold: Beside a training", "This does not hold: The training had")
+ABOUT_TIMES = (
+    "This does not hold: Beside a training",
+    "This does not hold: Beside its user's own training",
+    "This does not hold: The training had",
+)
 """How the complaints begin that depend on what else the machine does. `make demo` judges these; a
 test does not."""
 

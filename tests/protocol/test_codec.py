@@ -168,7 +168,7 @@ def test_a_fault_is_for_ever() -> None:
 
 def test_messages_for_the_other_side() -> None:
     """A decoder that knows its side refuses what is meant for the other one."""
-    frame = codec.encode(Contention(waiters=1, tenants=2))
+    frame = codec.encode(Contention(waiters=1, tenants=2, idle_ms=0))
     assert codec.FrameDecoder(Receiver.HOOK).feed(frame)
     with pytest.raises(codec.UnknownMessage):
         codec.FrameDecoder(Receiver.SCHEDULER).feed(frame)
@@ -190,8 +190,8 @@ def test_texts_are_cut_at_a_character(text: str, bytes_max: int) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Contention(waiters=-1, tenants=0),
-        Contention(waiters=2**32, tenants=0),
+        Contention(waiters=-1, tenants=0, idle_ms=0),
+        Contention(waiters=2**32, tenants=0, idle_ms=0),
         WaitCancelled(cause=b"bytes"),  # type: ignore[arg-type]
         TurnDropped(turn_id=1, reason=9, closed_at_ns=0, drained_at_ns=0),  # type: ignore[arg-type]
     ],

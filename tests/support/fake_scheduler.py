@@ -101,7 +101,7 @@ class HookedClient:
         self.send(
             Welcome(scheduler_version="fake", tenant_id="tenant"),
             self.settings,
-            Contention(waiters=waiters, tenants=tenants),
+            Contention(waiters=waiters, tenants=tenants, idle_ms=0),
         )
         return hello
 
@@ -111,7 +111,7 @@ class HookedClient:
         self.send(self.settings)
 
     def contention(self, *, waiters: int, tenants: int = 2) -> None:
-        self.send(Contention(waiters=waiters, tenants=tenants))
+        self.send(Contention(waiters=waiters, tenants=tenants, idle_ms=0))
 
     def grant(self, turn_id: int | None = None, *, waiters: int = 0) -> int:
         self.last_turn_id = self.last_turn_id + 1 if turn_id is None else turn_id

@@ -67,6 +67,7 @@ static void on_contention(struct agent *agent, const struct message_contention *
         .kind = TURN_EVENT_CONTENTION,
         .waiters = contention->waiters,
         .tenants = contention->tenants,
+        .idle_ms = contention->idle_ms,
     };
     agent_feed(agent, &event);
 }

@@ -178,8 +178,8 @@ static const struct turn_row ROWS[] = {
 
 void turn_state_start(struct turn_state *state, const struct turn_settings *settings,
                       uint64_t now_ms) {
-    *state = (struct turn_state){.settings = *settings, .away_since_ms = now_ms};
-    idle_rule_start(&state->idle, settings->idle_ms);
+    *state = (struct turn_state){.away_since_ms = now_ms};
+    turn_state_configure(state, settings);
 }
 
 void turn_state_configure(struct turn_state *state, const struct turn_settings *settings) {
@@ -214,6 +214,7 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
         case TURN_EVENT_CONTENTION:
             if (state->waiters == 0) state->idle.busy_ms = now_ms;
             state->waiters = event->waiters;
+            state->idle.told_ms = event->idle_ms;
             state->tenants = event->tenants;
             break;
         case TURN_EVENT_GRANTED:

@@ -34,7 +34,7 @@ enum turn_event_kind {
     TURN_EVENT_GRANTED,            /* turn_id, waiters, memory_away */
     TURN_EVENT_RECALLED,           /* turn_id */
     TURN_EVENT_REOPENED,           /* turn_id */
-    TURN_EVENT_CONTENTION,         /* waiters, tenants */
+    TURN_EVENT_CONTENTION,         /* waiters, tenants, idle_ms */
     TURN_EVENT_CELL_BEGAN,         /* the first of the running cells */
     TURN_EVENT_CELL_ENDED,         /* the last of them */
     TURN_EVENT_DEVICE_OPENED,      /* a device that the turn does not cover yet */
@@ -55,7 +55,7 @@ enum turn_event_kind {
 struct turn_event {
     enum turn_event_kind kind;
     uint64_t turn_id;
-    uint32_t waiters, tenants;
+    uint32_t waiters, tenants, idle_ms;
     bool busy;
     bool turn_lost;
     bool memory_away; /* some of it is parked, or on its way */

@@ -53,6 +53,8 @@ _AHEAD_LEAST_S = 1e-6
 """Sums of floats."""
 _BEFORE_SIBLINGS = 1 << 60
 """More than ever arrive."""
+_SOONER = 5
+"""A gap of 10 ms, as the settings are, ends a turn for a sibling."""
 _LEVELS = {
     Standing.GUARANTEED: GUARANTEED,
     Standing.OVER: OVER,
@@ -504,6 +506,22 @@ class Lines:
         """Whether somebody else queues for the device that could be served."""
         waiting = self.of[device].waiting
         return len(waiting) > (tenant.id in waiting)
+
+    def idle_ms(self, tenant: Tenant, devices: Iterable[DeviceId], idle_ms: int) -> int:
+        """After how long without work the tenant's turn ends while siblings alone wait for one of
+        these devices: sooner where no memory of theirs has to move. 0 where others wait, or nobody:
+        then a process learns which gaps belong to its work."""
+        waits = moves = False
+        for device in devices:
+            line = self.of[device]
+            if len(line.waiting) > line.waits_of[tenant.owner]:
+                return 0
+            if (sibling := next(line.siblings(tenant), None)) is not None:
+                shares = [each.devices.get(device) for each in sibling.clients.values()]
+                waits, moves = True, moves or any(each and each.bytes_parked for each in shares)
+        if not waits:
+            return 0
+        return idle_ms if moves else max(1, idle_ms // _SOONER)
 
 
 def turn_of(tenant: Tenant) -> TurnId:

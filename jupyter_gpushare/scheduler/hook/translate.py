@@ -217,8 +217,8 @@ def message_of(command: commands.Command) -> Message:
             return messages.GateReopened(turn_id=turn, cause=cause)
         case commands.CancelWait(cause=cause):
             return messages.WaitCancelled(cause=cause)
-        case commands.TellContention(waiters=waiters, tenants=tenants):
-            return messages.Contention(waiters=waiters, tenants=tenants)
+        case commands.TellContention(waiters=waiters, tenants=tenants, idle_ms=idle_ms):
+            return messages.Contention(waiters=waiters, tenants=tenants, idle_ms=idle_ms)
         case commands.TellQueuePosition(position=position, holder=holder):
             return messages.QueuePosition(position=position, holder=holder)
         case commands.TellBudget():

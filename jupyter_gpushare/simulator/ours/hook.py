@@ -68,6 +68,7 @@ class Hook:
         self._held_since_s: Seconds | None = None
         """Since when the turn is kept without a cell."""
         self._waiters = 0
+        self._told_idle_ms = 0
         self._is_kept = False
         """By hand: the turn outlasts its cell."""
         self._lacked_memory = False
@@ -127,8 +128,8 @@ class Hook:
                 self._go_on()
             case TellBudget():
                 self._take_budget(command)
-            case TellContention(waiters=waiters):
-                self._waiters = waiters
+            case TellContention(waiters=waiters, idle_ms=idle_ms):
+                self._waiters, self._told_idle_ms = waiters, idle_ms
                 self._look_at_idleness()
             case TellHold(left_s=left_s):
                 self._is_kept = left_s > 0
@@ -218,7 +219,8 @@ class Hook:
             return
         if self._is_kept or not self._waiters:
             return
-        idle_at_s = self._held_since_s + self._idle_s()
+        idle_s = self._told_idle_ms / 1000 if self._told_idle_ms else self._idle_s()
+        idle_at_s = self._held_since_s + idle_s
         if self._loop.now_s >= idle_at_s:
             self._drop(ev.DropReason.IDLE)
         else:

@@ -176,7 +176,7 @@ def test_half_a_message_and_then_silence(opened: Opened, scheduler: FakeSchedule
     """A frame that was begun has five seconds; then the hook connects anew."""
     shell, client = opened()
     began_s = time.monotonic()
-    client.send_raw(encode(Contention(waiters=1, tenants=2))[:9])
+    client.send_raw(encode(Contention(waiters=1, tenants=2, idle_ms=0))[:9])
     client.wait_closed()
     assert time.monotonic() - began_s > 4
     scheduler.accept().welcome()

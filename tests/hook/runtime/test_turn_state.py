@@ -200,6 +200,21 @@ def test_patience_doubles_for_a_program_that_asks_again_at_once_and_fades(state:
     assert idle_until_shut(state, within_ms=5000) <= 75
 
 
+@pytest.mark.promise("hook-22")
+def test_nothing_is_learnt_while_siblings_alone_wait(state: TurnState) -> None:
+    """The scheduler says how long a gap may be, and what was learnt before holds afterwards."""
+    for turn in range(1, 5):
+        hold(state, turn=turn)
+        state.happens(Happens.CONTENTION, waiters=1, idle_ms=10)
+        assert 10 <= idle_until_shut(state, within_ms=5000) <= 25
+        state.happens(Happens.DRAINED)
+        assert state.dropped == (turn, DropReason.IDLE)
+        state.now_ms += 20
+    hold(state, turn=5)
+    state.happens(Happens.CONTENTION, waiters=1)
+    assert 50 <= idle_until_shut(state, within_ms=5000) <= 75
+
+
 def test_a_holder_goes_on_without_a_scheduler(state: TurnState) -> None:
     """A lost scheduler takes nothing; the turn is given back when it is there again."""
     state.happens(Happens.CELL_BEGAN)

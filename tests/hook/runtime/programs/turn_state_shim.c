@@ -17,11 +17,17 @@ void ts_free(struct turn_state *state) {
 }
 
 unsigned ts_event(struct turn_state *state, int kind, uint64_t now_ms, uint64_t turn_id,
-                  unsigned waiters, unsigned tenants, int busy, int turn_lost, int memory_away,
-                  int remakes) {
-    struct turn_event event = {
-        (enum turn_event_kind)kind, turn_id,     waiters, tenants, busy != 0, turn_lost != 0,
-        memory_away != 0,           remakes != 0};
+                  unsigned waiters, unsigned tenants, unsigned idle_ms, int busy, int turn_lost,
+                  int memory_away, int remakes) {
+    struct turn_event event = {(enum turn_event_kind)kind,
+                               turn_id,
+                               waiters,
+                               tenants,
+                               idle_ms,
+                               busy != 0,
+                               turn_lost != 0,
+                               memory_away != 0,
+                               remakes != 0};
     return turn_state_handle(state, &event, now_ms);
 }
 
