@@ -42,7 +42,8 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
     assert "no GPU scheduler answers at" in told and "`jupyter gpushare scheduler`" in told
     assert not waiter.done(waiting) and not holder.done(held)
     env = {**shared.machine.env, "CUDA_VISIBLE_DEVICES": "0"}
-    with running_scheduler(shared.scheduler.directory, env=env) as next_one:
+    patient = "--GPUShareScheduler.quantum_s=600"  # the waiter is the same user's, and has had less
+    with running_scheduler(shared.scheduler.directory, patient, env=env) as next_one:
         seen = next_one.eventually(
             lambda s: s["devices"][0]["holders"] and s["devices"][0]["queue"]
         )
