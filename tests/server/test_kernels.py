@@ -135,6 +135,7 @@ async def test_a_turn_is_released_from_the_panel(
 ) -> None:
     """Who waits gets the device, and the browser sees it change hands."""
     kernel_id = await process()
+    scheduler.client.change_settings({"quantum_s": 600})  # the other one has had less
     with process_of(jp_serverapp, kernel_id, scheduler) as mine, scheduler.joined("other") as other:
         turn = mine.take_turn()
         other.ask()
