@@ -5,7 +5,8 @@ notebook of the same user: real kernels under the hook and the scheduler with it
 
 Each length of cell is run alone first, then beside the training, so that the cells want a third of
 the device at most. `plain` is the same with turns switched off: both run at once, as without
-gpushare. Bursts come from a thread of a kernel, as those of `interact` or a web server.
+gpushare. Bursts come from a thread of a kernel, as those of `interact` or a web server; they come
+beside a program of another user, too.
 
 The last line is JSON; the status is 1 where a bar is missed. Times in it are in seconds.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,7 +31,8 @@ from tests.demo.training import training_cell
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel, kernel_env
 from tests.support.machine import Machine, choose_machine
-from tests.support.scheduler_process import running_scheduler
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.tenants import Tenants
 from tests.support.timeline import percentile
 
 WORKS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
@@ -70,6 +73,8 @@ class Result:
     device: str
     cells: list[Taken]
     bursts: Taken
+    bursts_beside_another: Taken
+    """Beside a program of another user."""
     training_share: float
     """Of what one cell of 1 s each 10 s leaves, by what the training does alone."""
     training_share_busy: float
@@ -112,6 +117,23 @@ def training(kernel: Kernel, folder: Path) -> Iterator[Path]:
     finally:
         stop.touch()
         kernel.wait(sent, ANSWER_S_MAX).ok()
+
+
+@contextmanager
+def program_of_another(
+    scheduler: SchedulerUnderTest, machine: Machine, folder: Path
+) -> Iterator[None]:
+    """It trains without an end, as no notebook."""
+    stop = folder / "ended"
+    env = Tenants(scheduler).env_of("somebody-else", "program", machine.env)
+    code = f"{gpu_cells.setup()}\n{training_cell(stop)}"
+    process = subprocess.Popen([sys.executable, "-c", code], env=env)
+    try:
+        time.sleep(LEAD_S)
+        yield
+    finally:
+        stop.touch()
+        process.wait(ANSWER_S_MAX)
 
 
 def steps_a_second(steps: Path, during: float) -> float:
@@ -204,11 +226,14 @@ def measure(machine: Machine, folder: Path, count: int) -> Result:
         alone = bursts(explore, ALONE)
         with training(train, folder):
             beside = bursts(explore, count)
+        with program_of_another(scheduler, machine, folder):
+            beside_another = bursts(explore, count)
         shares = shares_of_training(explore, train, folder)
     return Result(
         device=machine.device,
         cells=cells,
         bursts=taken(BURST_S, alone, beside),
+        bursts_beside_another=taken(BURST_S, alone, beside_another),
         training_share=shares[0],
         training_share_busy=shares[1],
     )
@@ -222,6 +247,11 @@ def bars_of(result: Result) -> list[Bar]:
     return [
         *cells,
         Bar("bursts: p95, by alone", result.bursts.by_alone, at_most=BURST_BAR),
+        Bar(
+            "bursts beside another user's program",
+            result.bursts_beside_another.by_alone,
+            at_most=BURST_BAR,
+        ),
         Bar("training, of what is left", result.training_share, at_least=TRAINING_BAR),
         Bar("beside short cells", result.training_share_busy, at_least=TRAINING_BUSY_BAR),
     ]
@@ -236,7 +266,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{machine.device}: {options.count} cells of each length", flush=True)
         result = measure(machine, Path(text), options.count)
     print(f"\n  {'work s':<12}{'alone':>9}{'p50':>9}{'p95':>9}{'plain p95':>12}")
-    for each in (*result.cells, result.bursts):
+    for each in (*result.cells, result.bursts, result.bursts_beside_another):
         plain = "" if each.plain_p95_s is None else f"{each.plain_p95_s:.3f}"
         times = f"{each.alone_s:>9.3f}{each.p50_s:>9.3f}{each.p95_s:>9.3f}"
         print(f"  {each.work_s:<12g}{times}{plain:>12}")

@@ -128,7 +128,9 @@ class FullTeller(Teller):
             for client in tenant.clients.values():
                 if live := client.live_devices:
                     waiters = max(waiting[each] - (each in own) for each in live)
-                    self._tell_contention_to(client, waiters, max(crowd[each] for each in live))
+                    tenants = max(crowd[each] for each in live)
+                    idle_ms = state.lines.idle_ms(tenant, live, state.settings.idle_ms)
+                    self._tell_contention_to(client, waiters, tenants, idle_ms)
 
     def _tell_all_positions(self) -> None:
         state = self._state

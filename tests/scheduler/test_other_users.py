@@ -125,7 +125,7 @@ def test_an_estimate_is_told_to_its_user_alone() -> None:
     assert holds["estimate"] is None
     assert waits["estimate"]["position"] == 1
     assert waits["estimate"]["when"].startswith("Starts in ")
-    assert waits["estimate"]["why"].startswith("Its owner's ")
+    assert waits["estimate"]["why"].split(", ")[1] == "of the same user"
     seen = office.status(Caller(BOB))["tenants"]
     assert [tenant["estimate"] for tenant in seen] == [None, None]
 

@@ -54,7 +54,7 @@ def test_each_reason_has_a_sentence(reason: Reason) -> None:
 )
 def test_an_own_notebook_is_named() -> None:
     why = told(replace(SOON, reason=Reason.OWN, own="train.ipynb"))["why"]
-    assert why == "Its owner's train.ipynb has the GPU until it has had more of it of late."
+    assert why == "train.ipynb, of the same user, has the GPU until it has had more of it of late."
 
 
 @pytest.mark.parametrize(

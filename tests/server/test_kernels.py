@@ -230,7 +230,7 @@ async def test_a_kernel_that_waits_is_shown_with_its_place(
             mine.ask()
             state = await browser.until(lambda s: s["kernels"][0]["state"] == "waits")
             assert state["kernels"][0]["position"] == 1
-            reason = "Its owner's other has the GPU until it has had more of it of late."
+            reason = "other, of the same user, has the GPU until it has had more of it of late."
             assert state["kernels"][0]["reason"] == f"Waiting for other. {reason}"
             assert [waiter["mine"] for waiter in state["devices"][0]["queue"]] == [True]
 

@@ -384,6 +384,11 @@ class Lines:
         first = siblings[0] if siblings else None
         if queues:
             tenant.is_behind_a_sibling = self._look_at_siblings(device, tenant)
+            tenant.came_with_parked = any(
+                share.bytes_parked
+                for client in tenant.clients.values()
+                for share in client.devices.values()
+            )
             insort(siblings, tenant, key=lambda each: self.order(device, each))
             rank = self._rank(device, tenant, line.finish_of.get(tenant.owner, 0.0))
             line.add(tenant, rank)
@@ -509,18 +514,16 @@ class Lines:
 
     def idle_ms(self, tenant: Tenant, devices: Iterable[DeviceId], idle_ms: int) -> int:
         """After how long without work the tenant's turn ends while siblings alone wait for one of
-        these devices: sooner where no memory of theirs has to move. 0 where others wait, or nobody:
-        then a process learns which gaps belong to its work."""
-        waits = moves = False
-        for device in devices:
-            line = self.of[device]
-            if len(line.waiting) > line.waits_of[tenant.owner]:
-                return 0
-            if (sibling := next(line.siblings(tenant), None)) is not None:
-                shares = [each.devices.get(device) for each in sibling.clients.values()]
-                waits, moves = True, moves or any(each and each.bytes_parked for each in shares)
-        if not waits:
+        these devices: sooner where no memory has to move for the next one. 0 where others wait, or
+        nobody: then a process learns which gaps belong to its work."""
+        lines = [self.of[device] for device in devices]
+        if any(len(line.waiting) > line.waits_of[tenant.owner] for line in lines):
             return 0
+        found = (next(line.siblings(tenant), None) for line in lines)
+        next_ones = [each for each in found if each is not None]
+        if not next_ones:
+            return 0
+        moves = any(each.came_with_parked for each in next_ones)
         return idle_ms if moves else max(1, idle_ms // _SOONER)
 
 

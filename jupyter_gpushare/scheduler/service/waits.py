@@ -35,7 +35,7 @@ REASONS = {
     Reason.PAUSED: "An administrator has paused the GPU.",
 }
 """Why it waits. What is in the way of its memory, and what to do, stands in `blocked_reason`."""
-_OWN_BY_NAME = "Its owner's {own} has the GPU until it has had more of it of late."
+_OWN_BY_NAME = "{own}, of the same user, has the GPU until it has had more of it of late."
 REASONS_THEN = {
     Reason.TURN: "Others were before it.",
     Reason.MEMORY: "Memory had to move before its turn; others finished first.",
