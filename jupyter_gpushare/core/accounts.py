@@ -459,16 +459,17 @@ class Accounts:
         return min(most_s, known.credit_s)
 
     def own_credit_left_s(
-        self, tenant: TenantId, owner: str, devices: Iterable[DeviceId], most_s: Seconds
+        self, tenant: TenantId, owner: str, tenants: Mapping[DeviceId, int], most_s: Seconds
     ) -> Seconds:
         """The same of a tenant's own credit. It fills up at the tenant's part of the owner's time,
-        which is equal for all that are present."""
-        shares = [
-            self.share(each, owner) / max(1, account.present)
-            for each in devices
-            if (account := self.of[each].accounts.get(owner)) is not None
+        which is equal for so many of its tenants on each device: also for those that rest, or they
+        would win by it."""
+        parts = [
+            self.share(device, owner) / max(1, number)
+            for device, number in tenants.items()
+            if owner in self.of[device].accounts
         ]
-        return self.recent.credit_left_s(tenant, min(shares, default=1.0), most_s, self.now_s)
+        return self.recent.credit_left_s(tenant, min(parts, default=1.0), most_s, self.now_s)
 
     def share(self, device: DeviceId, owner: str) -> float:
         """The part of the device that is the owner's while those are present who are now."""

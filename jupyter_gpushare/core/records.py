@@ -357,8 +357,8 @@ class Tenant:
     """It queues for a new cell that it can pay for from its own credit."""
     is_behind_a_sibling: bool = False
     """One that had the device, or waited for it, had had less when this one began to wait."""
-    came_with_parked: bool = False
-    """Some of its memory was parked when it began to wait."""
+    waits_with_parked: bool = False
+    """Some of its memory was parked when it began to wait, or since."""
     succeeds: Succession | None = None
     """Where it waits for a turn that ends for it."""
     in_burst: bool = False

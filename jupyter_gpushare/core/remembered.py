@@ -21,8 +21,7 @@ def to_remember(state: State, now_s: Seconds) -> list[OwnerRemembered]:
     something of late. Nothing is changed."""
     accounts, most_s = state.lines.accounts_at(now_s), state.settings.credit_s
     debts = accounts.debts()
-    owner_of = {tenant.id: tenant.owner for tenant in state.tenants.values()}
-    used = accounts.recent.to_remember(owner_of, now_s)
+    used = accounts.recent.to_remember(now_s)
     found = []
     for name in accounts.owners:
         left_s, owed = accounts.credit_left_s(name, state.devices, most_s), debts.get(name, {})

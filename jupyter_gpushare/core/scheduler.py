@@ -457,6 +457,9 @@ class Machine:
             parked > share.bytes_parked and moves_again
         ):
             self._state.touch(tenant)
+        if share.bytes_parked and tenant.id in self._state.queue and not tenant.waits_with_parked:
+            tenant.waits_with_parked = True
+            self._state.changes.of_line(event.device)
         if allocated != share.bytes_allocated:
             self._teller.tell_memory_limits(tenant)
         return matters

@@ -328,11 +328,11 @@ class Turns:
                 state.move_tenant(tenant, TenantTrigger.QUEUE)
             if now_s > tenant.keeps_place_until_s:
                 tenant.queued_at_s = now_s
-            tenant.waited_since_s = waited_since_s
-            tenant.has_waited = False
+            tenant.waited_since_s, tenant.has_waited = waited_since_s, False
             if begins_burst(state, tenant):
                 state.work_begins(tenant, in_burst=True)
             tenant.next_quantum_s = quantum_of_s(state, tenant)
+            state.accounts.recent.asks(tenant.id, sorted(tenant.wanted_devices))
             tenant.goes_before_siblings = may_go_before_siblings(state, tenant)
             tenant.asks_to_go_first = may_go_first(state, tenant)
             state.join_queue(tenant)
@@ -530,6 +530,7 @@ class Turns:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
         if tenant.turn is not None and recall.heir is not None:
             self._state.lines.charge_everything()
+            self._state.lines.forget_heirs(tenant)
             recall.heir.succeeds = succession(self._state, tenant, recall.heir)
             self._state.lines.renew(tenant.owner)
         if tenant.turn is not None:

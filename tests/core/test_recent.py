@@ -77,6 +77,8 @@ def test_what_has_ended_goes_to_the_first_new_one_once() -> None:
     for number, left_s in ((1, 3.0), (2, 0.0)):
         new = TenantId(f"new {number}")
         recent.comes(new, "ann")
+        assert recent.left_s(new, {A}, 60.0) == 0.0, "it has not asked for the device"
+        recent.asks(new, [A])
         assert recent.left_s(new, {A}, 60.0) == left_s
 
 
@@ -103,11 +105,13 @@ def test_it_survives_a_scheduler() -> None:
     """As it was, also of tenants that have ended."""
     before = uses(one=8.0, two=4.0)
     before.ends(TWO, "ann", 0.0)
-    told = before.to_remember({ONE: "ann"}, 30.0)
+    told = before.to_remember(30.0)
     after = RecentUses()
     after.remember("ann", told["ann"], 1000.0)
-    after.comes(ONE, "ann")
-    after.comes(TenantId("new"), "ann")
+    assert after.to_remember(1000.0) == told, "nobody is back, and a third one comes"
+    for name in (ONE, TenantId("new")):
+        after.comes(name, "ann")
+        after.asks(name, [A])
     assert after.left_s(ONE, {A}, 1000.0) == 4.0
     assert after.left_s(TenantId("new"), {A}, 1000.0) == 2.0
 

@@ -313,3 +313,94 @@ def test_a_loop_of_programs_is_one_tenant() -> None:
         crowd.say(ev.TenantRemoved(tenant=member.tenant))
         assert number >= 0
     assert crowd.of_notebook_s["ann", "train"] >= 0.4 * 600
+
+
+@OTHERS
+def test_a_new_cell_in_the_rest_of_a_quantum_goes_before_nobody_else(desk: Desk) -> None:
+    """It has its owner's own time, not the owner's credit: another owner's new cell goes first."""
+    train = comes(desk, "train")
+    later(desk, 60)
+    comes(desk, "ben", "ben")
+    later(desk, 2)
+    cell = comes(desk, "cell", cell=True)
+    hand_over(desk, train)
+    assert desk.granted() == [cell]
+    later(desk, 3)
+    comes(desk, "dan", "dan", cell=True)
+    assert desk.recalled() == [cell]
+
+
+@OTHERS
+@pytest.mark.parametrize("in_cell", [True, False])
+def test_little_of_a_quantum_is_left_to_who_has_it(desk: Desk, in_cell: bool) -> None:
+    """Less than the shortest quantum is not worth a hand-over."""
+    train = comes(desk, "train")
+    later(desk, 60)
+    comes(desk, "ben", "ben")
+    desk.do(ev.ClockTicked(), after_s=SETTINGS.quantum_max_s - 0.3)
+    comes(desk, "explore", cell=in_cell)
+    assert desk.recalled() == []
+    later(desk, 0.2)
+    assert desk.recalled() == [] and desk.holders() == ["train"] and train
+
+
+@OTHERS
+def test_a_turn_has_one_heir() -> None:
+    """Its drain stalls, and a sibling that has had less comes meanwhile: that one has what is left
+    of the quantum, and no other one."""
+    desk = Desk(SETTINGS.replace(credit_s=0))
+    for name, seconds in (("first", 9), ("second", 5)):
+        desk.drop(comes(desk, name), after_s=seconds)
+    train = comes(desk, "train")
+    later(desk, 90)
+    for name in ("first", "second"):
+        comes(desk, name)
+        while desk.recalled() != [train]:
+            desk.sleep_until_woken()
+        if name == "first":
+            desk.stall(train, calls_waiting=1)
+    ben = comes(desk, "ben", "ben")
+    desk.drop(train, ev.DropReason.RECALL)
+    desk.ask(train, after_s=0.001)
+    while not desk.recalled():
+        desk.sleep_until_woken()
+    desk.drop(desk.recalled()[0], ev.DropReason.RECALL)
+    assert desk.granted() == [ben]
+
+
+@OWN_CREDIT
+@pytest.mark.parametrize(("notebooks", "cell_s", "pause_s"), [(3, 0.3, 0.6), (4, 0.2, 0.6)])
+def test_several_notebooks_leave_a_training_its_part(
+    notebooks: int, cell_s: float, pause_s: float
+) -> None:
+    """The credit of each fills up at the part of one, also while the others rest."""
+    crowd = Crowd(SETTINGS)
+    crowd.add("ann", Work(in_cells=False), name="train")
+    crowd.run(100)
+    for number in range(notebooks):
+        crowd.add("ann", Work(cell_s=cell_s, pause_s=pause_s), at_s=0.37 * number)
+    crowd.run(60)
+    before_s = crowd.of_notebook_s["ann", "train"]
+    crowd.run(240)
+    part = (crowd.of_notebook_s["ann", "train"] - before_s) / 240
+    assert part >= 0.75 / (notebooks + 1)
+
+
+@LEAST
+def test_an_idle_helper_takes_nothing_over() -> None:
+    """Programs one after the other, each beside a helper that has come before it and never works:
+    what the one before had is the program's."""
+    crowd = Crowd(SETTINGS)
+    crowd.add("ann", Work(in_cells=False), name="train")
+    crowd.run(60)
+    before_s, began_s = crowd.of_notebook_s["ann", "train"], crowd.now_s
+    for number in range(20):
+        helper = TenantId(f"helper {number}")
+        crowd.say(ev.TenantRegistered(tenant=helper, name="helper", owner="ann", kind="run"))
+        program = crowd.add("ann", Work(cell_s=3.0, pause_s=1e9, in_cells=False))
+        while not program.waits_s:
+            crowd.run(0.1)
+        crowd.leaves(program)
+        crowd.say(ev.TenantRemoved(tenant=helper))
+    part = (crowd.of_notebook_s["ann", "train"] - before_s) / (crowd.now_s - began_s)
+    assert part >= 0.3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_gpushare.core import events as ev
@@ -13,9 +15,9 @@ from jupyter_gpushare.core.commands import (
     TellSettings,
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.settings import Fallback
+from jupyter_gpushare.core.settings import Fallback, MemoryMode
 
-from .desk import Desk
+from .desk import TURNS_ALONE, Desk
 
 
 def contention(desk: Desk) -> dict[int, tuple[int, int]]:
@@ -81,6 +83,37 @@ def test_a_gap_ends_a_turn_sooner_for_a_sibling() -> None:
         )
     )
     desk.ask(b)
+    assert told() == [idle_ms]
+
+
+def test_a_gap_counts_for_a_sibling_alone_that_can_be_served() -> None:
+    """One that needs several devices, or is of another class, waits for no gap. And memory that is
+    parked while its tenant waits has to move."""
+    desk = Desk(replace(TURNS_ALONE, memory_mode=MemoryMode.SWAP))
+    desk.tenant("later", asked_class="batch")
+    a, b, both, batch = (
+        desk.client("a"),
+        desk.client("b"),
+        desk.client("both", "AB"),
+        desk.client("later"),
+    )
+    idle_ms = desk.scheduler.settings.idle_ms
+
+    def told() -> list[int]:
+        return [each.idle_ms for each in desk.all(TellContention) if each.client == a]
+
+    desk.ask(a)
+    for each in (both, batch):
+        desk.ask(each)
+        assert told() == [0]
+        desk.withdraw(each)
+    desk.ask(b)
+    assert told() == [idle_ms // 5]
+    desk.do(
+        ev.MemoryReported(
+            client=b, device=DeviceId("A"), bytes_allocated=9, bytes_fixed=0, bytes_parked=9
+        )
+    )
     assert told() == [idle_ms]
 
 

@@ -468,8 +468,8 @@ MUTATIONS = [
     Mutation(
         "What has ended goes to one new tenant",
         "order/recent",
-        "own.recent = self.of_ended.pop(owner, {})",
-        "own.recent = self.of_ended.get(owner, {})",
+        "own.recent[device] = ended.pop(device)",
+        "own.recent[device] = ended[device]",
         "recent",
     ),
     Mutation(
@@ -503,9 +503,44 @@ MUTATIONS = [
     Mutation(
         "A sibling goes before the other owner whose place it is not",
         "order/lines",
-        "finish_s = -math.inf",
+        "return (found, -math.inf, 0.0, tenant.place)",
         "pass",
         "siblings",
+    ),
+    Mutation(
+        "A new cell in the rest of a quantum is ordinary for others",
+        "order/lines",
+        "if tenant.succeeds is not None and tenant.succeeds.ends_s is not None:",
+        "if False:",
+        "siblings",
+    ),
+    Mutation(
+        "A turn has one heir",
+        "turns",
+        "self._state.lines.forget_heirs(tenant)",
+        "pass",
+        "siblings",
+    ),
+    Mutation(
+        "Own credit fills up at an equal part",
+        "accounts",
+        "self.share(device, owner) / max(1, number)",
+        "self.share(device, owner)",
+        "siblings",
+    ),
+    Mutation(
+        "Little of a quantum is not passed on",
+        "order/siblings",
+        "begins_s = max(at_s, accounts.now_s)",
+        "begins_s = at_s",
+        "siblings",
+    ),
+    Mutation(
+        "A short gap is enough where nothing moves",
+        "order/lines",
+        "return idle_ms if moves else max(1, idle_ms // _SOONER)",
+        "return idle_ms",
+        "telling",
     ),
     Mutation(
         "A sibling has the rest of the quantum",

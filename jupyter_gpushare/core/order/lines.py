@@ -178,7 +178,10 @@ class Lines:
         self.changes.of_tenant(tenant)
 
     def level_at_grant(self, tenant: Tenant) -> int:
-        """Of the turn that the tenant is about to have."""
+        """Of the turn that the tenant is about to have. The rest of a sibling's quantum is its
+        owner's own time."""
+        if tenant.succeeds is not None and tenant.succeeds.ends_s is not None:
+            return self.level_of_turn(tenant, ORDINARY)
         levels = [self.of[device].rank_of[tenant.id][0] for device in tenant.places.queues]
         return self.level_of_turn(tenant, min(filter(None, levels), default=ORDINARY))
 
@@ -384,7 +387,7 @@ class Lines:
         first = siblings[0] if siblings else None
         if queues:
             tenant.is_behind_a_sibling = self._look_at_siblings(device, tenant)
-            tenant.came_with_parked = any(
+            tenant.waits_with_parked = any(
                 share.bytes_parked
                 for client in tenant.clients.values()
                 for share in client.devices.values()
@@ -443,10 +446,10 @@ class Lines:
         if tenant.standing is not Standing.FREE:
             own = _LEVELS[tenant.standing]
             found = min(found, own) if own == GUARANTEED else own
+        if tenant.succeeds is not None and device in tenant.succeeds.devices:
+            return (found, -math.inf, 0.0, tenant.place)
         if found not in BY_SHARE:
             return (found, 0.0, 0.0, tenant.place)
-        if tenant.succeeds is not None and device in tenant.succeeds.devices:
-            finish_s = -math.inf
         return (found, finish_s, *self.order(device, tenant))
 
     def order(self, device: DeviceId, tenant: Tenant) -> tuple[float, int]:
@@ -512,6 +515,12 @@ class Lines:
         waiting = self.of[device].waiting
         return len(waiting) > (tenant.id in waiting)
 
+    def forget_heirs(self, tenant: Tenant) -> None:
+        """Siblings for which the tenant's turn was to end: it ends for another one."""
+        for device in tenant.places.holds:
+            for sibling in self.of[device].of_owner.get(tenant.owner, ()):
+                sibling.succeeds = None
+
     def idle_ms(self, tenant: Tenant, devices: Iterable[DeviceId], idle_ms: int) -> int:
         """After how long without work the tenant's turn ends while siblings alone wait for one of
         these devices: sooner where no memory has to move for the next one. 0 where others wait, or
@@ -519,11 +528,11 @@ class Lines:
         lines = [self.of[device] for device in devices]
         if any(len(line.waiting) > line.waits_of[tenant.owner] for line in lines):
             return 0
-        found = (next(line.siblings(tenant), None) for line in lines)
-        next_ones = [each for each in found if each is not None]
+        found = [next(line.siblings(tenant), None) for line in lines]
+        next_ones = [each for each in found if each is not None and take_turns(tenant, each)]
         if not next_ones:
             return 0
-        moves = any(each.came_with_parked for each in next_ones)
+        moves = any(each.waits_with_parked for each in next_ones)
         return idle_ms if moves else max(1, idle_ms // _SOONER)
 
 

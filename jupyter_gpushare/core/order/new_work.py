@@ -55,8 +55,9 @@ def may_go_before_siblings(state: State, tenant: Tenant) -> bool:
     is_new = tenant.came and state.in_cell(tenant) and is_new_cell(state, tenant)
     if tenant.turn is not None or not is_new:
         return False
-    devices, most_s = sorted(tenant.wanted_devices), state.settings.credit_s
-    left_s = state.accounts.own_credit_left_s(tenant.id, tenant.owner, devices, most_s)
+    lines, most_s = state.lines.of, state.settings.credit_s
+    tenants = {each: lines[each].owners[tenant.owner] for each in sorted(tenant.wanted_devices)}
+    left_s = state.accounts.own_credit_left_s(tenant.id, tenant.owner, tenants, most_s)
     return left_s >= _CREDIT_LEAST_S
 
 

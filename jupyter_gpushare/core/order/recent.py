@@ -6,8 +6,8 @@ fair share of Kay and Lauder (1988). All of it fades by the same factor, so the 
 wait does not change while they do (`Recent.key`). It fades in wall time, but not on a paused
 device.
 
-What tenants that have ended had goes to the first tenant that their owner begins after them, once:
-so a loop of short programs is one tenant in this.
+What tenants that have ended had of a device goes to the first tenant of their owner that asks for
+the device and has had nothing of it, once: so a loop of short programs is one tenant in this.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Recent:
 class Own:
     """Of one tenant."""
 
+    owner: str
     recent: dict[DeviceId, Recent] = field(default_factory=dict)
     credit_s: Seconds = math.inf
     """Device time that is left of it, as of `credit_at_s`; no more than the settings allow."""
@@ -75,7 +76,8 @@ class RecentUses:
     of_ended: dict[str, dict[DeviceId, Recent]] = field(default_factory=dict)
     """By owner, what tenants that have ended had."""
     credit_of_ended: dict[str, Own] = field(default_factory=dict)
-    """By owner, what was left of the own credit of the tenant that ended last."""
+    """By owner, what was left of the own credit of the tenant that ended last, and is taken over
+    with that."""
     _halves: float = 0.0
     _at_s: Seconds = 0.0
     _stopped: dict[DeviceId, float] = field(default_factory=dict)
@@ -112,15 +114,26 @@ class RecentUses:
 
     def comes(self, tenant: TenantId, owner: str) -> None:
         """A tenant of the owner is here. One that is known keeps what it had."""
-        if tenant not in self.of:
-            self.of[tenant] = own = self.credit_of_ended.pop(owner, Own())
-            own.recent = self.of_ended.pop(owner, {})
+        self.of.setdefault(tenant, Own(owner))
+
+    def asks(self, tenant: TenantId, devices: Iterable[DeviceId]) -> None:
+        """What ended tenants of its owner had of these devices is the tenant's, as far as it has
+        had nothing of them."""
+        own = self.of[tenant]
+        ended = self.of_ended.get(own.owner, {})
+        for device in devices:
+            if device in ended and device not in own.recent:
+                own.recent[device] = ended.pop(device)
+                left = self.credit_of_ended.pop(own.owner, own)
+                own.credit_s, own.credit_at_s = left.credit_s, left.credit_at_s
+        if not ended:
+            self.of_ended.pop(own.owner, None)
 
     def ends(self, tenant: TenantId, owner: str, now_s: Seconds) -> None:
         """It is here no more. What has faded is forgotten."""
-        into, own = self.of_ended.setdefault(owner, {}), self.of.pop(tenant, Own())
+        into, own = self.of_ended.setdefault(owner, {}), self.of.pop(tenant, Own(owner))
         if own.credit_s < math.inf:
-            self.credit_of_ended[owner] = Own(credit_s=own.credit_s, credit_at_s=own.credit_at_s)
+            self.credit_of_ended[owner] = own
         for device, recent in own.recent.items():
             at = self.at(device, now_s)
             into[device] = Recent(into.get(device, Recent()).left_s(at) + recent.left_s(at), at)
@@ -142,16 +155,14 @@ class RecentUses:
         """Of a scheduler before this one; without a tenant: of those that have ended."""
         for (tenant, device), used_s in used.items():
             ended = None if tenant else self.of_ended.setdefault(owner, {})
-            into = self.of.setdefault(tenant, Own()).recent if ended is None else ended
+            into = self.of.setdefault(tenant, Own(owner)).recent if ended is None else ended
             into[device] = Recent(used_s, self.at(device, now_s))
 
-    def to_remember(
-        self, owners: Mapping[TenantId, str], now_s: Seconds
-    ) -> dict[str, dict[tuple[TenantId, DeviceId], Seconds]]:
-        """By owner, what is left."""
+    def to_remember(self, now_s: Seconds) -> dict[str, dict[tuple[TenantId, DeviceId], Seconds]]:
+        """By owner, what is left; also of tenants that are not back yet."""
         found: dict[str, dict[tuple[TenantId, DeviceId], Seconds]] = {}
         known = [(owner, TenantId(""), recent) for owner, recent in self.of_ended.items()]
-        known += [(owners[id], id, own.recent) for id, own in self.of.items() if id in owners]
+        known += [(own.owner, id, own.recent) for id, own in self.of.items()]
         for owner, tenant, recent in known:
             for device, left_s in self._left(recent, now_s).items():
                 found.setdefault(owner, {})[tenant, device] = left_s

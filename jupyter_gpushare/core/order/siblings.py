@@ -59,7 +59,8 @@ def sibling_takes_over_s(
             bounds.append(turn.granted_at_s + shortest_quantum_s(state.settings))
     at_s = round(max(bounds), _DIGITS)
     ends_s = quantum_ends_s(turn)
-    is_worth_it = ends_s is None or ends_s - at_s >= shortest_quantum_s(state.settings)
+    begins_s = max(at_s, accounts.now_s)
+    is_worth_it = ends_s is None or ends_s - begins_s >= shortest_quantum_s(state.settings)
     return at_s if is_worth_it else math.inf
 
 

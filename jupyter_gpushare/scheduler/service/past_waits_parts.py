@@ -159,9 +159,9 @@ class _Moment:
         return (Reason.SHARE if Reason.SHARE in found else Reason.TURN), None
 
     def _only_siblings_are_before(self) -> bool:
-        """Whether all that have a device are of the tenant's own owner."""
+        """Whether all that have the device for which it waits are of the tenant's own owner."""
         owners = {cause.owner for cause in self._causes.values()}
-        return {had.label.owner for had in self._before()} == owners
+        return len(self._causes) == 1 and {had.label.owner for had in self._before()} == owners
 
     def _before(self) -> list[Had]:
         """Who has a device for which the tenant queues."""
