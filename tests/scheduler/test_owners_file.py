@@ -89,6 +89,7 @@ def test_a_restart_keeps_it(runtime: Path) -> None:
     with running_scheduler(runtime):
         pass
     (kept,) = json.loads(path.read_text())["remembered"]
-    ((tenant, device, used_s),) = kept.pop("used")  # of tenants that have ended
-    assert (tenant, device) == ("", "A") and 0 < used_s <= 1
+    used = {(tenant, device): used_s for tenant, device, used_s in kept.pop("used")}
+    assert used.keys() == {(tenant, device) for tenant, device, _ in ANN.used}
+    assert all(0 < used[tenant, device] <= used_s for tenant, device, used_s in ANN.used)
     assert kept == {"owner": "ann", "credit_s": pytest.approx(0.5, abs=0.5), "debts": {"A": 30.0}}
