@@ -123,7 +123,7 @@ def training(kernel: Kernel, folder: Path) -> Iterator[Path]:
 def program_of_another(
     scheduler: SchedulerUnderTest, machine: Machine, folder: Path
 ) -> Iterator[None]:
-    """It trains without an end, as no notebook."""
+    """It trains until the block ends, outside any notebook."""
     stop = folder / "ended"
     env = Tenants(scheduler).env_of("somebody-else", "program", machine.env)
     code = f"{gpu_cells.setup()}\n{training_cell(stop)}"

@@ -510,8 +510,8 @@ MUTATIONS = [
     Mutation(
         "A new cell in the rest of a quantum is ordinary for others",
         "order/lines",
-        "if tenant.succeeds is not None and tenant.succeeds.ends_s is not None:",
-        "if False:",
+        "return ORDINARY if has_rest and found == FIRST else found",
+        "return found",
         "siblings",
     ),
     Mutation(

@@ -6,7 +6,7 @@
  * patience doubles, up to eight times. It halves again with time.
  *
  * While notebooks of the same user alone wait, the scheduler tells how long, and nothing is learnt:
- * those go by what each has had, and what a gap costs is small. */
+ * those go by what each has had (decision 0037). */
 #pragma once
 
 #include <stdbool.h>
