@@ -160,7 +160,7 @@ class State:
         if known is None or (groups is not None and known.groups != frozenset(groups)):
             self.lines.charge_everything()
             self.accounts.know(owner, groups or (), self.weights)
-            self.lines.renew(owner)
+            self.lines.renew(owner, self.lines.of)
             tenants = [each for each in self.tenants.values() if each.owner == owner]
             for tenant in tenants:
                 self.classify(tenant)

@@ -529,10 +529,9 @@ class Turns:
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
         if tenant.turn is not None and recall.heir is not None:
-            self._state.lines.charge_everything()
-            self._state.lines.forget_heirs(tenant)
+            self._state.lines.forget_heirs(tenant, recall.heir)
             recall.heir.succeeds = succession(self._state, tenant, recall.heir)
-            self._state.lines.renew(tenant.owner)
+            self._state.lines.renew(tenant.owner, sorted(tenant.places.holds))
         if tenant.turn is not None:
             tenant.turn.lets_pass = recall.reason is RecallReason.LETS_PASS
         self._state.move_tenant(tenant, TenantTrigger.RECALL)

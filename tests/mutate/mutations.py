@@ -516,9 +516,9 @@ MUTATIONS = [
     ),
     Mutation(
         "A turn has one heir",
-        "turns",
-        "self._state.lines.forget_heirs(tenant)",
-        "pass",
+        "order/lines",
+        "                sibling.succeeds = None",
+        "                pass",
         "siblings",
     ),
     Mutation(

@@ -132,9 +132,9 @@ class Lines:
             for owner in line.of_owner:
                 self._renew(device, owner)
 
-    def renew(self, owner: str) -> None:
-        """What decides the order of the owner's tenants has changed."""
-        for device in self.of:
+    def renew(self, owner: str, devices: Iterable[DeviceId]) -> None:
+        """What decides the order of the owner's tenants has changed there."""
+        for device in devices:
             self._renew(device, owner)
 
     def guarantee_anew(self) -> None:
@@ -515,8 +515,11 @@ class Lines:
         waiting = self.of[device].waiting
         return len(waiting) > (tenant.id in waiting)
 
-    def forget_heirs(self, tenant: Tenant) -> None:
-        """Siblings for which the tenant's turn was to end: it ends for another one."""
+    def forget_heirs(self, tenant: Tenant, heir: Tenant) -> None:
+        """Siblings for which the tenant's turn was to end: it ends for this one, and what both have
+        had is known."""
+        for device in sorted(tenant.wanted_devices | heir.wanted_devices):
+            self.charge(device)
         for device in tenant.places.holds:
             for sibling in self.of[device].of_owner.get(tenant.owner, ()):
                 sibling.succeeds = None
