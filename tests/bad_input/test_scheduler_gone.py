@@ -42,12 +42,9 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
     assert "no GPU scheduler answers at" in told and "`jupyter gpushare scheduler`" in told
     assert not waiter.done(waiting) and not holder.done(held)
     env = {**shared.machine.env, "CUDA_VISIBLE_DEVICES": "0"}
-    patient = "--GPUShareScheduler.quantum_s=600"  # the waiter is the same user's, and has had less
-    with running_scheduler(shared.scheduler.directory, patient, env=env) as next_one:
-        seen = next_one.eventually(
-            lambda s: s["devices"][0]["holders"] and s["devices"][0]["queue"]
-        )
-        assert seen["devices"][0]["holders"][0]["name"] == "holder.ipynb"
+    with running_scheduler(shared.scheduler.directory, env=env) as next_one:
+        # The waiter is the same user's: it may be served before the holder's cell has ended.
+        next_one.eventually(lambda s: sum(each["counters"]["turns"] for each in s["tenants"]))
         file.touch()
         assert holder.wait(held).ok().stderr == ""
         waiter.wait(waiting).ok()

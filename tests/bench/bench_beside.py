@@ -5,8 +5,8 @@ notebook of the same user: real kernels under the hook and the scheduler with it
 
 Each length of cell is run alone first, then beside the training, so that the cells want a third of
 the device at most. `plain` is the same with turns switched off: both run at once, as without
-gpushare. Bursts come from a thread of a kernel, as those of `interact` or a web server; they come
-beside a program of another user, too.
+gpushare. Bursts come from a thread of a kernel, as those of a web server, and callbacks from
+messages, as those of `interact`. Bursts come beside a program of another user, too.
 
 The last line is JSON; the status is 1 where a bar is missed. Times in it are in seconds.
 """
@@ -25,7 +25,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from jupyter_gpushare.client import SchedulerClient
 from tests.bench.bars import Bar, exit_status
 from tests.demo.training import training_cell
 from tests.support import gpu_cells
@@ -42,6 +41,8 @@ BURST_EVERY_S = 2.0
 ALONE = 3
 LEAD_S = 30.0
 """So long the training has had the device before the first cell: it is an old one."""
+BUSY_S = 60.0
+"""Longer than the credit of a notebook whose cells never rest lasts."""
 SLACK_S = 0.1
 CELL_BAR, BURST_BAR = 1.15, 1.3
 TRAINING_BAR, TRAINING_BUSY_BAR = 0.97, 0.90
@@ -73,6 +74,7 @@ class Result:
     device: str
     cells: list[Taken]
     bursts: Taken
+    callbacks: Taken
     bursts_beside_another: Taken
     """Beside a program of another user."""
     training_share: float
@@ -112,7 +114,6 @@ def training(kernel: Kernel, folder: Path) -> Iterator[Path]:
     code += "\n    counted += 1\n    steps.write_text(str(counted))"
     sent = kernel.submit(code)
     try:
-        time.sleep(LEAD_S)
         yield steps
     finally:
         stop.touch()
@@ -129,37 +130,40 @@ def program_of_another(
     code = f"{gpu_cells.setup()}\n{training_cell(stop)}"
     process = subprocess.Popen([sys.executable, "-c", code], env=env)
     try:
-        time.sleep(LEAD_S)
         yield
     finally:
         stop.touch()
         process.wait(ANSWER_S_MAX)
 
 
+def steps_of(steps: Path) -> int:
+    """The file is empty for a moment while it is written."""
+    while not (text := steps.read_text()):
+        time.sleep(0.001)
+    return int(text)
+
+
 def steps_a_second(steps: Path, during: float) -> float:
-    before, began_s = int(steps.read_text() or 0), time.monotonic()
+    before, began_s = steps_of(steps), time.monotonic()
     time.sleep(during)
-    return (int(steps.read_text() or 0) - before) / (time.monotonic() - began_s)
+    return (steps_of(steps) - before) / (time.monotonic() - began_s)
 
 
-def cells_beside(
-    explore: Kernel, train: Kernel, scheduler: SchedulerClient, folder: Path, count: int
-) -> list[Taken]:
-    alone = {work_s: took_s(explore, work_s, ALONE, 0.2) for work_s in WORKS_S}
-    beside: dict[str, dict[float, list[float]]] = {}
-    counts = {"on": count, "off": max(ALONE, count // 4)}
-    for turns in counts:
-        scheduler.change_settings({"turns": turns})
-        with training(train, folder):
-            beside[turns] = {
-                work_s: took_s(explore, work_s, counts[turns], 1.0 + 2 * work_s)
-                for work_s in WORKS_S
-            }
-    scheduler.change_settings({"turns": "on"})
-    return [
-        taken(work_s, alone[work_s], beside["on"][work_s], beside["off"][work_s])
-        for work_s in WORKS_S
-    ]
+@dataclass
+class Beside:
+    """What was measured beside the training, with turns or without."""
+
+    cells: dict[float, list[float]]
+    bursts: list[float]
+    callbacks: list[float]
+
+
+def look_beside(explore: Kernel, count: int) -> Beside:
+    return Beside(
+        {each: took_s(explore, each, count, 1.0 + 2 * each) for each in WORKS_S},
+        bursts(explore, count),
+        callbacks(explore, count),
+    )
 
 
 def taken(
@@ -195,19 +199,37 @@ def bursts(kernel: Kernel, count: int) -> list[float]:
     return [float(text) for text in re.findall(r"[0-9.e-]+", said)]
 
 
-def shares_of_training(explore: Kernel, train: Kernel, folder: Path) -> tuple[float, float]:
+def callbacks(kernel: Kernel, count: int) -> list[float]:
+    """From messages as those of `interact`, each handled when it comes."""
+    kernel.run(
+        "def when_opened(comm, message):\n"
+        "    @comm.on_msg\n"
+        "    def slide(message):\n"
+        f"        {cell(BURST_S)}\n"
+        "get_ipython().kernel.comm_manager.register_target('slider', when_opened)"
+    ).ok()
+    kernel.send("comm_open", {"comm_id": "slider", "target_name": "slider", "data": {}})
+    found = []
+    for _ in range(count):
+        time.sleep(BURST_EVERY_S)
+        began_s = time.monotonic()
+        sent = kernel.send("comm_msg", {"comm_id": "slider", "data": {}})
+        printed = kernel.wait_until_handled(sent, ANSWER_S_MAX)
+        assert not printed.stderr and not printed.errors, printed
+        found.append(time.monotonic() - began_s)
+    return found
+
+
+def shares_of_training(explore: Kernel, steps: Path, alone: float) -> tuple[float, float]:
     """Beside one cell of 1 s each 10 s, and beside cells of 0.2 s back to back."""
-    with training(train, folder) as steps:
-        alone = steps_a_second(steps, 5.0)
-        shares = []
-        for work_s, gap_s, count in ((1.0, 9.0, 2), (0.2, 0.0, 40)):
-            before, began_s = int(steps.read_text() or 0), time.monotonic()
-            used_s = sum(took_s(explore, work_s, count, gap_s))
-            left_s = time.monotonic() - began_s - used_s
-            done = int(steps.read_text() or 0) - before
-            # Back to back, a cell leaves the training what its own answer takes.
-            left_s = max(left_s, time.monotonic() - began_s - count * work_s)
-            shares.append(round(done / left_s / alone, 3))
+    shares = []
+    for work_s, gap_s, seconds in ((1.0, 9.0, 20.0), (0.2, 0.0, BUSY_S)):
+        before, began_s, done_s = steps_of(steps), time.monotonic(), 0.0
+        while time.monotonic() < began_s + seconds:
+            took_s(explore, work_s, 1, gap_s)
+            done_s += work_s
+        left_s = time.monotonic() - began_s - done_s
+        shares.append(round((steps_of(steps) - before) / left_s / alone, 3))
     return shares[0], shares[1]
 
 
@@ -222,21 +244,42 @@ def measure(machine: Machine, folder: Path, count: int) -> Result:
         for kernel in (explore, train):
             kernel.run(gpu_cells.setup()).ok()
             kernel.run(cell(LAUNCH_MS / 1000)).ok()
-        cells = cells_beside(explore, train, scheduler.client, folder, count)
-        alone = bursts(explore, ALONE)
-        with training(train, folder):
-            beside = bursts(explore, count)
+        alone = look_beside(explore, ALONE)
+        say("alone", alone)
+        with training(train, folder) as steps:
+            time.sleep(LEAD_S)
+            steps_alone = steps_a_second(steps, 5.0)
+            beside = look_beside(explore, count)
+            say("beside the training", beside)
+            shares = shares_of_training(explore, steps, steps_alone)
+            print(f"the training's shares: {shares}", flush=True)
         with program_of_another(scheduler, machine, folder):
+            time.sleep(LEAD_S)
             beside_another = bursts(explore, count)
-        shares = shares_of_training(explore, train, folder)
+        scheduler.client.change_settings({"turns": "off"})
+        with training(train, folder):
+            plain = look_beside(explore, max(ALONE, count // 4))
+        say("plain", plain)
     return Result(
         device=machine.device,
-        cells=cells,
-        bursts=taken(BURST_S, alone, beside),
-        bursts_beside_another=taken(BURST_S, alone, beside_another),
+        cells=[
+            taken(each, alone.cells[each], beside.cells[each], plain.cells[each])
+            for each in WORKS_S
+        ],
+        bursts=taken(BURST_S, alone.bursts, beside.bursts, plain.bursts),
+        callbacks=taken(BURST_S, alone.callbacks, beside.callbacks, plain.callbacks),
+        bursts_beside_another=taken(BURST_S, alone.bursts, beside_another),
         training_share=shares[0],
         training_share_busy=shares[1],
     )
+
+
+def say(title: str, found: Beside) -> None:
+    """It takes a quarter of an hour."""
+    works = {f"cells of {work_s:g} s": times for work_s, times in found.cells.items()}
+    works |= {"bursts": found.bursts, "callbacks": found.callbacks}
+    for name, times in works.items():
+        print(f"{title}, {name}: {' '.join(f'{each:.3f}' for each in times)}", flush=True)
 
 
 def bars_of(result: Result) -> list[Bar]:
@@ -247,6 +290,7 @@ def bars_of(result: Result) -> list[Bar]:
     return [
         *cells,
         Bar("bursts: p95, by alone", result.bursts.by_alone, at_most=BURST_BAR),
+        Bar("callbacks: p95, by alone", result.callbacks.by_alone, at_most=BURST_BAR),
         Bar(
             "bursts beside another user's program",
             result.bursts_beside_another.by_alone,
@@ -265,11 +309,14 @@ def main(argv: list[str] | None = None) -> int:
         machine = choose_machine(Path(text))
         print(f"{machine.device}: {options.count} cells of each length", flush=True)
         result = measure(machine, Path(text), options.count)
-    print(f"\n  {'work s':<12}{'alone':>9}{'p50':>9}{'p95':>9}{'plain p95':>12}")
-    for each in (*result.cells, result.bursts, result.bursts_beside_another):
+    print(f"\n  {'work':<24}{'alone s':>9}{'p50':>9}{'p95':>9}{'plain p95':>12}")
+    rows = {f"cells of {each.work_s:g} s": each for each in result.cells}
+    rows |= {"bursts of a thread": result.bursts, "callbacks": result.callbacks}
+    rows |= {"bursts beside another's": result.bursts_beside_another}
+    for name, each in rows.items():
         plain = "" if each.plain_p95_s is None else f"{each.plain_p95_s:.3f}"
         times = f"{each.alone_s:>9.3f}{each.p50_s:>9.3f}{each.p95_s:>9.3f}"
-        print(f"  {each.work_s:<12g}{times}{plain:>12}")
+        print(f"  {name:<24}{times}{plain:>12}")
     print()
     status = exit_status(bars_of(result))
     print(json.dumps(asdict(result)))

@@ -49,10 +49,11 @@ THROUGHPUT_RATIO_BAR = 0.97
 
 @contextmanager
 def memory_rival(scheduler: Tenants, env: dict[str, str]) -> Iterator[None]:
-    """It verifies its own memory in every turn, and must be well in the end."""
+    """It verifies its own memory in every turn, and must be well in the end. It is another user's:
+    turns between owners end by the quantum."""
     process = subprocess.Popen(
         command("rival_memory", RIVAL_MIB, TIMEOUT_S),
-        env=scheduler.env("rival", env),
+        env=scheduler.env_of("somebody-else", "rival", env),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -184,6 +184,22 @@ class Kernel:
     def run(self, code: str, timeout_s: float = ANSWER_S_MAX, **options: Any) -> Reply:
         return self.wait(self.submit(code, **options), timeout_s)
 
+    def send(self, kind: str, content: Mapping[str, Any]) -> str:
+        """A message on the shell channel that has no reply, as those of widgets have none."""
+        message = self.client.session.msg(kind, dict(content))
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
+    def wait_until_handled(self, sent: str, timeout_s: float = ANSWER_S_MAX) -> Printed:
+        """What the kernel has printed when it has done with such a message."""
+        deadline_s = time.monotonic() + timeout_s
+        while sent not in self._printed_all:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{self.name or 'the kernel'} is not done in {timeout_s} s")
+            self._collect_output()
+        self._printed_all.discard(sent)
+        return self._printed.pop(sent, Printed())
+
     def control(self, kind: str, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A request on the control channel and its answer (subshells are made this way)."""
         message = self.client.session.msg(kind, dict(content or {}))

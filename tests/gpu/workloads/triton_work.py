@@ -28,7 +28,7 @@ def run(steps: int) -> str:
 
 
 if __name__ == "__main__":
-    steps = steps_from_argv(20000)
+    steps = steps_from_argv(100000)
     ballast = torch_ballast()
     result = run(steps)
     report(workload="triton_work", steps=steps, digest=result, ballast_intact=ballast.intact())
