@@ -216,6 +216,8 @@ def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> 
     """A cell begins or ends in the process. The tenant has one as long as any process has."""
     if begins and not state.in_cell(tenant):
         state.work_begins(tenant)
+        if tenant.turn is None and tenant.id not in state.queue:
+            tenant.came = True  # whatever ended the turn of other work
     had_one = state.in_cell(tenant)
     client.in_cell = begins
     if had_one and not state.in_cell(tenant):
@@ -225,7 +227,9 @@ def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> 
 
 def note_cell_end(state: State, tenant: Tenant) -> None:
     """Its length is remembered, if it has used a device. The next call of its tenant is new."""
-    tenant.came = True
+    if not tenant.came:
+        tenant.came = True
+        state.lines.wait_changed(tenant)
     cell_ends(state, tenant)
     used_s = state.cell_used_s(tenant)
     if used_s > 0 and tenant.wanted_devices:

@@ -15,7 +15,7 @@ from .ids import Seconds, TurnId
 from .needs import stalls
 from .order.lines import turn_of
 from .order.new_work import begins_burst, is_new_cell, may_go_before_siblings, may_go_first
-from .order.siblings import goes_on_own_credit, succession
+from .order.siblings import goes_on_own_credit, rest_of_quantum_s, succession
 from .policy import (
     Recall,
     bytes_to_come,
@@ -477,8 +477,8 @@ class Turns:
         )
         if is_new_cell(self._state, tenant):
             tenant.turn.new_from_s = now_s - tenant.cell_used_s
-        if tenant.succeeds is not None and (ends_s := tenant.succeeds.ends_s) is not None:
-            tenant.turn.quantum_s, tenant.turn.has_rest = max(0.0, ends_s - now_s), True
+        if (rest_s := rest_of_quantum_s(self._state, tenant)) is not None:
+            tenant.turn.quantum_s, tenant.turn.has_rest = rest_s, True
         tenant.counters.turns += 1
         self._state.turn_holders[tenant.id] = tenant
         self._state.evicted.discard(tenant.id)
@@ -528,11 +528,12 @@ class Turns:
 
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
-        if tenant.turn is not None and recall.heir is not None:
-            self._state.lines.forget_heirs(tenant, recall.heir)
-            recall.heir.succeeds = succession(self._state, tenant, recall.heir)
-            self._state.lines.renew(tenant.owner, sorted(tenant.places.holds))
         if tenant.turn is not None:
+            self._state.lines.forget_heirs(tenant)
+            if (heir := recall.heir) is not None:
+                self._state.lines.charge_all(tenant.wanted_devices | heir.wanted_devices)
+                heir.succeeds = succession(self._state, tenant, heir)
+                self._state.lines.renew(tenant.owner, sorted(tenant.places.holds))
             tenant.turn.lets_pass = recall.reason is RecallReason.LETS_PASS
         self._state.move_tenant(tenant, TenantTrigger.RECALL)
         tenant.counters.recalls += 1

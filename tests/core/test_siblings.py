@@ -12,6 +12,7 @@ from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 
 from .crowd import Crowd, Work
 from .desk import Desk
+from .memory_desk import MemoryDesk
 
 SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF)
 LEAST = pytest.mark.promise(
@@ -404,3 +405,113 @@ def test_an_idle_helper_takes_nothing_over() -> None:
         crowd.say(ev.TenantRemoved(tenant=helper))
     part = (crowd.of_notebook_s["ann", "train"] - before_s) / (crowd.now_s - began_s)
     assert part >= 0.3
+
+
+@OWN_CREDIT
+@pytest.mark.parametrize("gap_s", [0.012, 0.06])
+def test_a_cell_that_rests_goes_on_with_its_own_credit(desk: Desk, gap_s: float) -> None:
+    """A gap ends its turn for the training, and it is no new cell any more when it asks again."""
+    explore = comes(desk, "explore", cell=True)
+    later(desk, 60)
+    desk.do(ev.CellEnded(client=explore))
+    desk.drop(explore)
+    train = comes(desk, "train")
+    later(desk, 10)
+    desk.do(ev.CellBegan(client=explore))
+    for _ in range(3):
+        desk.ask(explore, after_s=gap_s)
+        assert desk.recalled() == [train]
+        hand_over(desk, train)
+        assert desk.granted() == [explore]
+        later(desk, 0.4)
+        desk.drop(explore, after_s=0.01)
+        assert desk.granted() == [train]
+
+
+@OWN_CREDIT
+def test_a_cell_after_work_that_was_recalled_is_new(desk: Desk) -> None:
+    """The work was outside a cell, and is over when the cell begins."""
+    explore = comes(desk, "explore")
+    later(desk, 60)
+    train = comes(desk, "train")
+    assert desk.recalled() == [explore]
+    desk.drop(explore, ev.DropReason.RECALL)
+    later(desk, 10)
+    comes(desk, "explore", cell=True)
+    assert desk.recalled() == [train]
+
+
+@LEAST
+def test_a_sibling_that_opens_a_second_device_waits_for_a_quantum() -> None:
+    """It waits already, and the holder's quantum begins then."""
+    desk = Desk(SETTINGS)
+    there = desk.client("there", "B")
+    desk.ask(there)
+    explore = comes(desk, "explore")
+    desk.drop(explore, after_s=60)
+    train = comes(desk, "train")
+    desk.ask(explore, after_s=0.1)
+    later(desk, 1)
+    desk.open(explore, "B")
+    desk.drop(there)
+    opened_s = desk.now_s
+    later(desk, 60)
+    assert desk.recalled() == [train]
+    assert desk.now_s - opened_s < 2 * SETTINGS.quantum_min_s + 0.2
+
+
+@OTHERS
+def test_an_heir_of_a_turn_that_stalled_has_nothing() -> None:
+    """The quantum was over before the turn ended: another user is next."""
+    desk = Desk(SETTINGS.replace(credit_s=0))
+    train = comes(desk, "train")
+    later(desk, 60)
+    ben = comes(desk, "ben", "ben")
+    explore = comes(desk, "explore")
+    assert desk.recalled() == [train] and explore
+    while [each.reason for each in desk.all(RecallTurn)] != [RecallReason.QUANTUM_OVER]:
+        if desk.recalled():
+            desk.stall(train, calls_waiting=1)
+        desk.sleep_until_woken()
+    desk.drop(train, ev.DropReason.RECALL, after_s=0.5)
+    assert desk.granted() == [ben]
+
+
+@OTHERS
+def test_the_rest_of_a_quantum_is_not_worth_a_way_of_memory() -> None:
+    """A sibling's memory would take longer to come back than it could work."""
+    desk = MemoryDesk(devices="")
+    desk.find_device(100_000_000_000)
+    explore = desk.with_memory("explore", 40_000_000_000)
+    train = desk.with_memory("train", 40_000_000_000, resting=False)
+    desk.do(ev.ClockTicked(), after_s=60)
+    desk.report(explore, parked=40_000_000_000)
+    desk.do(ev.ClockTicked(), after_s=120)
+    desk.tenant("ben", owner="ben")
+    desk.ask(desk.client("ben"))
+    desk.do(ev.ClockTicked(), after_s=25)
+    desk.ask(explore)
+    later(desk, 4)
+    assert desk.recalled() == [] and desk.holders() == ["train"]
+    later(desk, 2)
+    (recall,) = desk.all(RecallTurn)
+    assert (recall.client, recall.reason) == (train, RecallReason.QUANTUM_OVER)
+
+
+@OWN_CREDIT
+def test_credit_of_an_ended_notebook_wins_nothing(desk: Desk) -> None:
+    """Whoever has spent its own opens a device where another one of its owner had some left."""
+    desk.tenant("ended", owner="ann")
+    ended = desk.client("ended", "B")
+    desk.do(ev.CellBegan(client=ended))
+    desk.ask(ended)
+    desk.drop(ended, after_s=2)
+    recent = desk.scheduler._machine._state.accounts.recent
+    spends = comes(desk, "spends")
+    recent.of[TenantId("ended")].credit_s = 1.9
+    recent.of[TenantId("spends")].credit_s = -5.0
+    desk.do(ev.TenantRemoved(tenant=TenantId("ended")))
+    desk.drop(spends)
+    desk.open(spends, "B")
+    desk.ask(spends)
+    assert recent.of[TenantId("spends")].credit_s < 0

@@ -517,8 +517,52 @@ MUTATIONS = [
     Mutation(
         "A turn has one heir",
         "order/lines",
-        "                sibling.succeeds = None",
+        "                heir.succeeds = None",
         "                pass",
+        "siblings",
+    ),
+    Mutation(
+        "A quantum that is over leaves no heir",
+        "turns",
+        "            self._state.lines.forget_heirs(tenant)\n            if (heir := recall.heir)",
+        "            if recall.heir is not None:\n"
+        "                self._state.lines.forget_heirs(tenant)\n"
+        "            if (heir := recall.heir)",
+        "siblings",
+    ),
+    Mutation(
+        "A cell that rests goes on with its own credit",
+        "order/new_work",
+        "    if state.cell_used_s(tenant) >= most_s:",
+        "    if not is_new_cell(state, tenant):",
+        "siblings",
+    ),
+    Mutation(
+        "A cell after work that was recalled is new",
+        "node_events",
+        "            tenant.came = True  # whatever ended the turn of other work",
+        "            pass",
+        "siblings",
+    ),
+    Mutation(
+        "A sibling that opens a second device is looked at again",
+        "order/lines",
+        "            self.wait_changed(tenant)\n            for device in sorted(before.queues",
+        "            for device in sorted(before.queues",
+        "siblings",
+    ),
+    Mutation(
+        "The rest of a quantum is worth the way of memory",
+        "order/siblings",
+        "max(shortest_quantum_s(state.settings), _pays_s(state, back_s))",
+        "shortest_quantum_s(state.settings)",
+        "siblings",
+    ),
+    Mutation(
+        "Credit of an ended notebook wins nothing",
+        "order/recent",
+        "if left.credit_s < own.credit_s:",
+        "if left.credit_s < math.inf:",
         "siblings",
     ),
     Mutation(
@@ -545,7 +589,7 @@ MUTATIONS = [
     Mutation(
         "A sibling has the rest of the quantum",
         "turns",
-        "tenant.turn.quantum_s, tenant.turn.has_rest = max(0.0, ends_s - now_s), True",
+        "tenant.turn.quantum_s, tenant.turn.has_rest = rest_s, True",
         "pass",
         "siblings",
     ),

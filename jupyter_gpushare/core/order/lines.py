@@ -111,7 +111,11 @@ class Lines:
 
     def charge_everything(self) -> None:
         """All devices, up to now."""
-        for device in self.of:
+        self.charge_all(self.of)
+
+    def charge_all(self, devices: Iterable[DeviceId]) -> None:
+        """These devices, up to now."""
+        for device in sorted(devices):
             self.charge(device)
 
     def charge(self, device: DeviceId) -> None:
@@ -276,6 +280,7 @@ class Lines:
         for device in sorted(held | came):
             self._renew(device, tenant.owner)
         if before.uses != now.uses:
+            self.wait_changed(tenant)
             for device in sorted(before.queues & now.queues):
                 self._renew(device, tenant.owner)  # its largest use may be another
         for each in blocked:
@@ -375,6 +380,13 @@ class Lines:
     def stir(self, device: DeviceId, tenant: Tenant) -> None:
         """For who keeps a record: the tenant's wait or turn there is not what it was."""
         self.hands.setdefault(device, {}).setdefault(tenant.id, False)
+
+    def wait_changed(self, tenant: Tenant) -> None:
+        """Who has its devices is to look again for whom a turn ends, and when."""
+        for device in sorted(tenant.places.queues):
+            if (rank := self.of[device].rank_of.get(tenant.id)) is not None:
+                self._line_moved(device, rank)
+                self.stir(device, tenant)
 
     def stir_turn(self, tenant: Tenant) -> None:
         """The same on all devices of the tenant's turn."""
@@ -515,14 +527,14 @@ class Lines:
         waiting = self.of[device].waiting
         return len(waiting) > (tenant.id in waiting)
 
-    def forget_heirs(self, tenant: Tenant, heir: Tenant) -> None:
-        """Siblings for which the tenant's turn was to end: it ends for this one, and what both have
-        had is known."""
-        for device in sorted(tenant.wanted_devices | heir.wanted_devices):
-            self.charge(device)
-        for device in tenant.places.holds:
-            for sibling in self.of[device].of_owner.get(tenant.owner, ()):
-                sibling.succeeds = None
+    def forget_heirs(self, tenant: Tenant) -> None:
+        """Siblings for which the tenant's turn was to end: it ends for somebody else."""
+        for device in sorted(tenant.places.holds):
+            siblings = self.of[device].of_owner.get(tenant.owner, ())
+            for heir in (heirs := [each for each in siblings if each.succeeds is not None]):
+                heir.succeeds = None
+            if heirs:
+                self._renew(device, tenant.owner)
 
     def idle_ms(self, tenant: Tenant, devices: Iterable[DeviceId], idle_ms: int) -> int:
         """After how long without work the tenant's turn ends while siblings alone wait for one of

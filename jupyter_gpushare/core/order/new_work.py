@@ -51,11 +51,15 @@ def may_go_first(state: State, tenant: Tenant) -> bool:
 
 
 def may_go_before_siblings(state: State, tenant: Tenant) -> bool:
-    """Whether the tenant has come with a new cell, and can pay for that itself."""
-    is_new = tenant.came and state.in_cell(tenant) and is_new_cell(state, tenant)
-    if tenant.turn is not None or not is_new:
+    """Whether the tenant has come in a cell that its own credit can pay for: in a new one, or again
+    after a gap in one that has used less than a whole credit."""
+    most_s = state.settings.credit_s
+    is_new = tenant.came and state.in_cell(tenant) and not tenant.gave_way
+    if tenant.turn is not None or not (is_new and state.turns_are_on):
         return False
-    lines, most_s = state.lines.of, state.settings.credit_s
+    if state.cell_used_s(tenant) >= most_s:
+        return False
+    lines = state.lines.of
     tenants = {each: lines[each].owners[tenant.owner] for each in sorted(tenant.wanted_devices)}
     left_s = state.accounts.own_credit_left_s(tenant.id, tenant.owner, tenants, most_s)
     return left_s >= _CREDIT_LEAST_S

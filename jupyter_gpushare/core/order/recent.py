@@ -125,7 +125,8 @@ class RecentUses:
             if device in ended and device not in own.recent:
                 own.recent[device] = ended.pop(device)
                 left = self.credit_of_ended.pop(own.owner, own)
-                own.credit_s, own.credit_at_s = left.credit_s, left.credit_at_s
+                if left.credit_s < own.credit_s:
+                    own.credit_s, own.credit_at_s = left.credit_s, left.credit_at_s
         if not ended:
             self.of_ended.pop(own.owner, None)
 

@@ -42,12 +42,12 @@ def sibling_takes_over_s(
     """When the holder has had more, or at once for a new cell that its own credit pays for. A cell
     that is new itself ends for no other one. A turn on its own credit lasts as long as that, one
     whose memory had to come back as long as is worth it.
-    Endless where hardly anything is left of the quantum."""
+    Endless where too little is left of the quantum."""
     accounts = state.accounts
     charged_s, recent = accounts.of[device].charged_to_s, accounts.recent
     bounds = [waiter.short_until_s, swap_may_begin_s(state, waiter, device)]
-    if restore_s(state, waiter, device):
-        bounds.append(turn.granted_at_s + _pays_s(state, turn, device))
+    if back_s := restore_s(state, waiter, device):
+        bounds.append(turn.granted_at_s + _turn_pays_s(state, turn, device))
     bounds.append(turn.new_from_s + shortest_quantum_s(state.settings))
     if turn.on_own_credit:
         bounds.append(charged_s + recent.of[tenant.id].credit_s)
@@ -60,17 +60,21 @@ def sibling_takes_over_s(
     at_s = round(max(bounds), _DIGITS)
     ends_s = quantum_ends_s(turn)
     begins_s = max(at_s, accounts.now_s)
-    is_worth_it = ends_s is None or ends_s - begins_s >= shortest_quantum_s(state.settings)
-    return at_s if is_worth_it else math.inf
+    least_s = max(shortest_quantum_s(state.settings), _pays_s(state, back_s))
+    return at_s if ends_s is None or ends_s - begins_s >= least_s else math.inf
 
 
-def _pays_s(state: State, turn: Turn, device: DeviceId) -> Seconds:
+def _turn_pays_s(state: State, turn: Turn, device: DeviceId) -> Seconds:
     """How long the turn lasts at least, for what its memory took to come back."""
     if not turn.bytes_to_restore or turn.cell_ended:
         return 0.0
-    took_s = turn.bytes_to_restore / state.devices[device].swap.bytes_per_s
-    pays_s = took_s * (100 / state.settings.swap_percent - 1)
-    return took_s + min(pays_s, state.settings.quantum_longest_s)
+    return _pays_s(state, turn.bytes_to_restore / state.devices[device].swap.bytes_per_s)
+
+
+def _pays_s(state: State, back_s: Seconds) -> Seconds:
+    """How long a turn lasts at least whose memory took so long to come back, that included."""
+    pays_s = back_s * (100 / state.settings.swap_percent - 1)
+    return back_s + min(pays_s, state.settings.quantum_longest_s)
 
 
 def succession(state: State, tenant: Tenant, heir: Tenant) -> Succession:
@@ -83,6 +87,15 @@ def succession(state: State, tenant: Tenant, heir: Tenant) -> Succession:
         ends_s=quantum_ends_s(tenant.turn),
         on_own_credit=heir.goes_before_siblings and own < its,
     )
+
+
+def rest_of_quantum_s(state: State, tenant: Tenant) -> Seconds | None:
+    """Of the turn that the tenant takes over; where it ended late, the shortest quantum. None: it
+    takes none over, or nobody else waited."""
+    if tenant.succeeds is None or tenant.succeeds.ends_s is None:
+        return None
+    left_s = tenant.succeeds.ends_s - state.accounts.now_s
+    return max(shortest_quantum_s(state.settings), left_s)
 
 
 def has_had_more(state: State, tenant: Tenant, waiter: Tenant) -> bool:

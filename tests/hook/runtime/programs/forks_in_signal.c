@@ -9,7 +9,8 @@
 #include "gpu.h"
 
 static struct gpu gpu;
-static volatile sig_atomic_t is_forking, interrupts;
+static volatile sig_atomic_t interrupts;
+static _Thread_local volatile sig_atomic_t is_forking; /* other threads lock meanwhile */
 
 int pthread_mutex_lock(pthread_mutex_t *mutex) {
     static int (*real)(pthread_mutex_t *);
