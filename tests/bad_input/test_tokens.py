@@ -27,6 +27,7 @@ def test_a_wrong_token_is_said_to_the_user(
     stranger = tenant_programs.opened("stranger", token="c29tZWJvZHk.c29tZWJvZHk")
     stranger.say("0 spin d 1000")
     bystanders()
+    stranger.expect_error(".\n")
     stranger.say("1 hook cancel_waits")
     stranger.expect(f"0 spin {CANCELLED}")
     stranger.say("0 echo")
