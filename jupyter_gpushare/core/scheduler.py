@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Set
 
 from . import events as ev
 from .ahead import bus_is_used
-from .changes import Alarm, Outbox, Teller
+from .changes import TAIL, Alarm, Outbox, Teller
 from .commands import Command, RenewConnection, ReportFailure, TellSettings, WakeAt
 from .errors import (
     CoreError,
@@ -520,6 +520,8 @@ class Machine:
             lines.charge_everything()
             accounts.now_s = self._now_s
             accounts.skip_time()
+            for device in lines.of:  # moments that hang on use are later by that
+                self._state.changes.of_line(device, TAIL)
             stand_still(self._state, max(self._wake_at_s, before_s), self._now_s)
         accounts.now_s = self._now_s
         return jumped

@@ -275,7 +275,7 @@ def measure(machine: Machine, folder: Path, count: int) -> Result:
 
 
 def say(title: str, found: Beside) -> None:
-    """It takes a quarter of an hour."""
+    """What was found so far: all of it takes a quarter of an hour."""
     works = {f"cells of {work_s:g} s": times for work_s, times in found.cells.items()}
     works |= {"bursts": found.bursts, "callbacks": found.callbacks}
     for name, times in works.items():

@@ -100,7 +100,7 @@ TestLongMemoryWorldBeside.__doc__ = "The same in many more runs."
         pytest.param(24, 3, 1, 0.0, marks=pytest.mark.full),
         pytest.param(40, 2, 37, 0.0, marks=pytest.mark.full),
         (30, 4, 7, 0.4),
-        pytest.param(30, 4, 7, 12.0, marks=pytest.mark.full),
+        (30, 4, 7, 12.0),
     ],
 )
 def test_the_mix_of_the_benchmark_leads_to_the_same(

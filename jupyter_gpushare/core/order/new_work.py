@@ -54,8 +54,8 @@ def may_go_before_siblings(state: State, tenant: Tenant) -> bool:
     """Whether the tenant has come in a cell that its own credit can pay for: in a new one, or again
     after a gap in one that has used less than a whole credit."""
     most_s = state.settings.credit_s
-    is_new = tenant.came and state.in_cell(tenant) and not tenant.gave_way
-    if tenant.turn is not None or not (is_new and state.turns_are_on):
+    has_come = tenant.came and state.in_cell(tenant) and not tenant.gave_way
+    if tenant.turn is not None or not (has_come and state.turns_are_on):
         return False
     if state.cell_used_s(tenant) >= most_s:
         return False
