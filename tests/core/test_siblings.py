@@ -97,6 +97,24 @@ def test_who_was_recalled_waits_for_the_shortest_turn(desk: Desk) -> None:
 
 
 @LEAST
+def test_a_quantum_that_is_set_is_the_shortest_turn() -> None:
+    """Of two without end: who was recalled had less after 4 s, and waits for the rest of 10."""
+    desk = Desk(SETTINGS.replace(quantum_s=10))
+    one = comes(desk, "one")
+    later(desk, 60)
+    two = comes(desk, "two")
+    hand_over(desk, one)
+    while desk.recalled() != [two]:
+        desk.sleep_until_woken()
+    hand_over(desk, two)
+    assert desk.granted() == [one]
+    since_s = desk.now_s
+    later(desk, 60)
+    assert desk.recalled() == [one]
+    assert desk.now_s - since_s == pytest.approx(10, abs=0.1)
+
+
+@LEAST
 def test_the_least_goes_first_and_equals_by_arrival() -> None:
     """Of four that wait; nothing is new."""
     desk = Desk(SETTINGS.replace(credit_s=0))
