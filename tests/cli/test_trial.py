@@ -137,7 +137,9 @@ def test_the_cells_of_both_notebooks_run(running: Trial) -> None:
     epoch_s = epochs[0].work_s
     assert all(each.work_s == epoch_s for each in epochs)
     assert all(each.took_s < epoch_s for each in printed), printed
-    assert long.took_s < 2 * long.work_s
+    ran_s = total_s(epochs) - total_s([*printed, long]) - HOLD_S
+    slower = max(1, ran_s / (epoch_s * len(epochs)))  # this machine, than the device alone
+    assert long.took_s < 2 * long.work_s * slower
     assert sum(each.took_s - each.work_s for each in epochs) > paused_s
     assert max(each.took_s for each in epochs) > HOLD_S
     assert str(b"\7" * 16) in running.run(train, reads)
@@ -149,6 +151,10 @@ class Took:
 
     took_s: float
     work_s: float
+
+
+def total_s(steps: list[Took]) -> float:
+    return sum(each.took_s for each in steps)
 
 
 def all_took(printed: str) -> list[Took]:
