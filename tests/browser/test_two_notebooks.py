@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,6 +55,8 @@ INTO_A_SUBSHELL = """async path => {
   kernel.subshellId = content.subshell_id;
 }"""
 """From now on the page sends the notebook's cells to a subshell of its kernel."""
+STARTS = re.compile(r"starts in .*\bmin\b")
+"""A wait behind a turn of ten minutes: a shorter one may end while the picture is taken."""
 CONTEXTS_MIB = 2 * 32
 """Of two processes on the simulated GPU, which count as nobody's."""
 CHANGES = 9
@@ -144,18 +145,6 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
     return window
 
 
-@contextlib.contextmanager
-def _quantum_of_30_s(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[None]:
-    """Who waits reads when its cell starts, which follows the setting."""
-    scheduler.client.change_settings({"quantum_s": 30})
-    told = panel.kernel("explore.ipynb").filter(has_text=re.compile(r"starts in .*\b\d\d s"))
-    told.wait_for()
-    yield
-    scheduler.client.change_settings({"quantum_s": 600})
-    # The lines of the panel change their heights with it, under a mouse that is about to click.
-    panel.kernel("explore.ipynb").filter(has_text=re.compile(r"starts in .*\bmin\b")).wait_for()
-
-
 @pytest.mark.full
 @pytest.mark.promise(
     "panel-29",
@@ -174,8 +163,8 @@ def test_the_queue_changes_and_a_turn_is_released(
     panel.queue.filter(has_text="explore.ipynb").wait_for()
     panel.kernel("explore.ipynb").filter(has_text="Number 1 in the queue").wait_for()
     assert window.get_by_text("explored it", exact=True).count() == 0
-    with _quantum_of_30_s(panel, scheduler):
-        panel.keep_picture("panel-light" if versions == "these" else "panel-older-notebooks")
+    panel.kernel("explore.ipynb").filter(has_text=STARTS).wait_for()
+    panel.keep_picture("panel-light" if versions == "these" else "panel-older-notebooks")
 
     panel.release("train.ipynb")
     panel.holder.filter(has_text="explore.ipynb").wait_for()
@@ -197,8 +186,8 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
     _open_exploring(page, jupyter)
     waiting = panel.kernel("explore.ipynb").filter(has_text="Waiting for train.ipynb")
     waiting.wait_for()
-    with _quantum_of_30_s(panel, scheduler):
-        panel.keep_picture("panel-dark")
+    panel.kernel("explore.ipynb").filter(has_text=STARTS).wait_for()
+    panel.keep_picture("panel-dark")
     jupyter.shut_kernel("explore.ipynb")
     waiting.wait_for(state="detached")
     panel.await_queue(0)
