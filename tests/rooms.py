@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import core_figures
 from tests.support.paths import BUILD, ROOT
 
 PACKAGE = ROOT / "jupyter_gpushare"
@@ -259,16 +260,11 @@ def strip_comments(text: str) -> str:
     return re.sub(string_or_comment, blank, text, flags=re.S)
 
 
-def hook_lines() -> tuple[int, int]:
-    """Lines of C in hook/src that are code, and such that are comment and no code. clang-format,
-    which `make lint` holds, has laid all of them out."""
-    code = comment = 0
-    for path in HOOK.rglob("*.[ch]"):
-        text = path.read_text()
-        code_here = sum(1 for line in strip_comments(text).splitlines() if line.strip())
-        code += code_here
-        comment += sum(1 for line in text.splitlines() if line.strip()) - code_here
-    return code, comment
+def hook_code_lines() -> int:
+    """Lines of C in hook/src that are code. clang-format, which `make lint` holds, has laid all of
+    them out."""
+    texts = (strip_comments(path.read_text()) for path in HOOK.rglob("*.[ch]"))
+    return sum(1 for text in texts for line in text.splitlines() if line.strip())
 
 
 # ---- Python ------------------------------------------------------------------------------------
@@ -339,14 +335,14 @@ def files_in_folders() -> dict[str, int]:
 
 
 def figures(all_houses: list[House]) -> dict[str, float]:
-    code, comment = hook_lines()
     return {
         "arrows_up": sum(len(h.arrows_up()) for h in all_houses),
         "largest_circle": max((len(c) for h in all_houses for c in h.circles()), default=1),
         "files_in_a_folder_max": max(files_in_folders().values()),
         "registrations": len(registrations(all_houses[0])),
-        "hook_code_lines": code,
-        "hook_comment_share": round(comment / (code + comment), 4),
+        "hook_code_lines": hook_code_lines(),
+        "import_circles": len(all_houses[2].circles()),
+        **core_figures.figures(),
     }
 
 
@@ -363,6 +359,13 @@ def report(all_houses: list[House]) -> str:
     lines += [f"{len(given)} registrations", *(f"  {a}" for a in given), ""]
     crowded = sorted(files_in_folders().items(), key=lambda item: -item[1])[:5]
     lines += ["fullest folders: " + ", ".join(f"{folder} {n}" for folder, n in crowded), ""]
+    fields = sorted(core_figures.tenant_fields().items(), key=lambda each: -each[1])
+    lines += ["fields of one tenant: " + ", ".join(f"{name} {n}" for name, n in fields), ""]
+    acting = core_figures.acting_questions()
+    lines += [f"{len(acting)} questions that act", *(f"  {each}" for each in acting), ""]
+    twice = core_figures.class_names_twice()
+    lines += [f"{len(twice)} names of classes twice"]
+    lines += [f"  {name}: {', '.join(files)}" for name, files in twice.items()] + [""]
     return "\n".join([*lines, json.dumps(figures(all_houses))])
 
 

@@ -273,7 +273,7 @@ class Accounts:
         Whether it is the first."""
         here = self.of[device]
         for who in self.concerned(owner, name):
-            self.wants(device, who)
+            self.add_wish(device, who)
         account = here.accounts.setdefault(owner, Account())
         if not account.present:
             here.take_in(account, self.owners[owner].weight, self.now_s)
@@ -287,7 +287,7 @@ class Accounts:
         own = bool(name) and name_of_tenant(owner, name) in self.named
         return ((owner, ""), (owner, name)) if own else ((owner, ""),)
 
-    def wants(self, device: DeviceId, who: Who) -> None:
+    def add_wish(self, device: DeviceId, who: Who) -> None:
         """One more tenant, from now on, or still, after a moment."""
         here = self.of[device]
         wish = here.wishes.setdefault(who, Wish())
@@ -301,7 +301,7 @@ class Accounts:
         elif away_s > 0:
             wish.away.add(wish.left_s, self.now_s, away_s, self.window_s)
 
-    def wants_no_more(self, device: DeviceId, who: Who) -> None:
+    def drop_wish(self, device: DeviceId, who: Who) -> None:
         """One fewer."""
         here = self.of[device]
         wish = here.wishes[who]
@@ -321,7 +321,7 @@ class Accounts:
         """One fewer."""
         here = self.of[device]
         for who in self.concerned(owner, name):
-            self.wants_no_more(device, who)
+            self.drop_wish(device, who)
         account = here.accounts[owner]
         account.present -= 1
         if account.present:
@@ -380,7 +380,8 @@ class Accounts:
         owing = {name for names in self.of_before.values() for name in names}
         owing |= self.recent.of_ended.keys()
         for name in [name for name in self.owners if name not in but and name not in owing]:
-            if self.credit_left_s(name, self.of, credit_s) < credit_s:
+            self.fill_credit(name, self.of, credit_s)
+            if self.owners[name].credit_s < credit_s:
                 continue
             accounts = [(each, each.accounts.get(name)) for each in self.of.values()]
             if not any(known and each.ahead_s(known, self.now_s) for each, known in accounts):
@@ -416,7 +417,7 @@ class Accounts:
                 continue
             self.recent.use(use.tenant, device, each_s, self.now_s - passed_s, self.now_s)
             if use.on_own_credit:
-                self.recent.spend(use.tenant, each_s, self.now_s)
+                self.recent.spend(use.tenant, each_s, self.now_s, self.credit_most_s)
         here.virtual_s += passed_s / here.weights_present
         here.clock_s += passed_s / here.weights_present
 
@@ -447,20 +448,20 @@ class Accounts:
 
     # ---- credit ------------------------------------------------------------------------------
 
-    def credit_left_s(self, owner: str, devices: Iterable[DeviceId], most_s: Seconds) -> Seconds:
-        """The owner's credit at this moment, filled up for the time since it was asked for last,
-        at the owner's share of the device of these where that is the smallest."""
+    def fill_credit(self, owner: str, devices: Iterable[DeviceId], most_s: Seconds) -> None:
+        """The owner's credit is what it is at this moment: it fills up for the time since the last
+        look, at the owner's share of the device of these where that is the smallest."""
         known = self.owners[owner]
         passed_s = self.now_s - known.credit_at_s
         if passed_s > 0:
             share = min((self.share(each, owner) for each in devices), default=1.0)
-            known.credit_s = min(most_s, known.credit_s + share * passed_s)
+            known.credit_s += share * passed_s
             known.credit_at_s = self.now_s
-        return min(most_s, known.credit_s)
+        known.credit_s = min(most_s, known.credit_s)
 
-    def own_credit_left_s(
+    def fill_own_credit(
         self, tenant: TenantId, owner: str, tenants: Mapping[DeviceId, int], most_s: Seconds
-    ) -> Seconds:
+    ) -> None:
         """The same of a tenant's own credit. It fills up at the tenant's part of the owner's time,
         which is equal for so many of its tenants on each device: also for those that rest, or they
         would win by it."""
@@ -469,7 +470,7 @@ class Accounts:
             for device, number in tenants.items()
             if owner in self.of[device].accounts
         ]
-        return self.recent.credit_left_s(tenant, min(parts, default=1.0), most_s, self.now_s)
+        self.recent.fill_credit(tenant, min(parts, default=1.0), most_s, self.now_s)
 
     def share(self, device: DeviceId, owner: str) -> float:
         """The part of the device that is the owner's while those are present who are now."""

@@ -131,7 +131,7 @@ class Waiter(NamedTuple):
         elif tenant.standing in (Standing.BLOCKED, Standing.OVER):
             reason = Reason.LIMIT
         elif found is not None or (
-            line.presses and _Line(state, device, now_s).may_not_move_yet(tenant)
+            line.presses and _Line(state, device, now_s).waits_for_a_move(tenant)
         ):
             reason = Reason.MEMORY
         return Waiter(
@@ -194,7 +194,7 @@ class Estimates:
         self._now_s = now_s
         self._lines: dict[DeviceId, _Line] = {}
 
-    def of(self, tenant: Tenant) -> Estimate:
+    def find(self, tenant: Tenant) -> Estimate:
         """Of a tenant in the queue."""
         state = self._state
         lines = [self._line(device) for device in tenant.places.queues]
@@ -229,7 +229,7 @@ class Estimates:
             return Reason.LIMIT
         if any(holder.id in state.holds for line in lines for holder in line.holders(tenant)):
             return Reason.HELD
-        if tenant.id in state.obstacles or any(line.may_not_move_yet(tenant) for line in lines):
+        if tenant.id in state.obstacles or any(line.waits_for_a_move(tenant) for line in lines):
             return Reason.MEMORY
         if any(line.is_outclassed(tenant) for line in lines):
             return Reason.CLASS
@@ -318,7 +318,7 @@ class _Line:
         before = self._levels_before(tenant)
         return any(_outclasses(level, own, is_batch=is_batch) for level, _ in before)
 
-    def may_not_move_yet(self, tenant: Tenant) -> bool:
+    def waits_for_a_move(self, tenant: Tenant) -> bool:
         """Whether a turn would end for it at once, but for the memory that would have to move."""
         line = self.state.lines.of[self.device]
         if not line.presses or next(line.in_order(), None) is not tenant:

@@ -311,7 +311,7 @@ class Share:
         """Of the last budget that it has answered."""
         return self._believed[0][0]
 
-    def needs(self, count: int, need_id: int = 0) -> None:
+    def note_need(self, count: int, need_id: int = 0) -> None:
         """A call waits for `count` more bytes; 0: no longer."""
         if count != self.needed_bytes:
             self.need_short_since_s = None
@@ -321,8 +321,9 @@ class Share:
         self.needed_bytes, self.granted_bytes = count, 0
         self.attention.note(self)
 
-    def may_have_what_it_needs(self) -> None:
-        """It was told so. It says whether it takes it, or only says the same need once more."""
+    def grant_need(self) -> None:
+        """It was told that it may have what it needs. It says whether it takes it, or only says the
+        same need once more."""
         if self.asked_bytes and not 0 < self.need_id == self.met_id:
             self.met_id, asked = self.need_id, self.bytes_allocated + self.asked_bytes
             self.bytes_asked_for = max(self.bytes_asked_for, asked)
@@ -330,7 +331,7 @@ class Share:
         self.need_short_since_s = None
         self.attention.note(self)
 
-    def is_short(self, shortage: Shortage | None) -> None:
+    def note_shortage(self, shortage: Shortage | None) -> None:
         """For how long others have kept it from what it needs; None: they do not."""
         if shortage is None:
             self.need_short_since_s = None
@@ -342,14 +343,14 @@ class Share:
         self.last_use_s = at_s
         self.attention.note(self)
 
-    def needs_again(self) -> None:
-        """The bytes that it needed are taken back before it has reported them."""
+    def need_anew(self) -> None:
+        """It needs once more what it was granted and has not reported."""
         self.needed_bytes, self.granted_bytes = self.asked_bytes, 0
         self.attention.note(self)
 
     def dropped(self) -> None:
         """It gave its turn back: what it had heard has become what it has. It may hear more."""
-        self.needs_again()
+        self.need_anew()
         serial, _ = self._believed[0]
         self._believed[0] = (serial, self.bytes_resident)
         self.budget_bytes = self._believed[-1][1]
@@ -360,7 +361,7 @@ class Share:
     def fail(self) -> None:
         """Its context is gone, and it creates nothing there any more. A call that waits is told."""
         self.failed = True
-        self.needs_again()
+        self.need_anew()
         self._gets_no_more()
         self._count()
 
@@ -443,7 +444,7 @@ class DeviceMemory:
         """A client needs bytes here, or its last need was refused."""
         return any(share.needed_bytes or share.shortage for share in self.attention.asking.values())
 
-    def is_due_at(self, at_s: Seconds) -> None:
+    def ask_for_look(self, at_s: Seconds) -> None:
         """The device has to be looked at then, if not before."""
         self.due_s = at_s if self.due_s is None else min(self.due_s, at_s)
 

@@ -54,6 +54,7 @@ def judge(lines: Lines, tenant: Tenant) -> None:
     of_owner, of_itself = set[Standing](), set[Standing]()
     tenant.judged_until_s = math.inf
     if rules is not None:
+        lines.charge_all(tenant.wanted_devices)
         for (_, name), to, usage in _of_devices(lines, rules, tenant):
             standing, until_s = rules.judge(to, usage, now_s)
             (of_itself if name else of_owner).add(standing)
@@ -72,7 +73,8 @@ def judge(lines: Lines, tenant: Tenant) -> None:
 
 
 def elastic_left_s(lines: Lines, tenant: Tenant) -> Seconds:
-    """How long a turn of the tenant may be at most while others wait, because of its limit."""
+    """How long a turn of the tenant may be at most while others wait, because of its limit. Its
+    devices are charged up to now."""
     rules, now_s = lines.rules, lines.accounts.now_s
     if rules is None or not rules.limits:
         return math.inf
@@ -88,6 +90,7 @@ def limit_turn(lines: Lines, tenant: Tenant) -> None:
     tenant.turn.limit_at_s = math.inf
     if rules is None:
         return
+    lines.charge_all(tenant.wanted_devices)
     for _, to, usage in _of_devices(lines, rules, tenant):
         left_s = rules.left_s(to, usage, now_s)
         at_s = now_s + left_s if left_s >= _LEFT_LEAST_S else now_s
@@ -118,7 +121,6 @@ def _of_devices(
     lines: Lines, rules: Rules, tenant: Tenant
 ) -> Iterator[tuple[Who, Entitlement, Usage]]:
     for device in sorted(tenant.wanted_devices):
-        lines.charge(device)
         for who in lines.accounts.concerned(tenant.owner, tenant.name):
             usage = lines.accounts.of[device].usage.get(who, Usage())
             yield who, entitlement(lines, rules, device, who), usage

@@ -18,7 +18,6 @@ to disappear.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -30,11 +29,9 @@ from .records import (
     Device,
     Lack,
     MemoryWait,
-    ObstacleKind,
     Tenant,
     WaitingCall,
     WaitInVain,
-    bytes_while_held,
 )
 from .state import State
 
@@ -89,7 +86,7 @@ class Needs:
             if not share.needed_bytes:
                 self._watch(share)
             elif self._is_too_much_alone(share) or (
-                self._has_been_short(share) and not self._waits_for_others(share)
+                self._judge_shortage(share) and not self._go_on_waiting(share)
             ):
                 share.need_short_since_s = None
                 yield share
@@ -138,18 +135,18 @@ class Needs:
 
     # ---- for the sake of others ----
 
-    def _has_been_short(self, share: Share) -> bool:
-        """Whether it is, and long enough to be believed."""
+    def _judge_shortage(self, share: Share) -> bool:
+        """Whether it is short, and long enough to be believed."""
         state, memory, now_s = self._state, self._memory, self._now_s
         if state.recovering_until_s is not None:
-            share.is_short(None)
+            share.note_shortage(None)
             return False
         self._note_room(share)
         wanted = share.bytes_allocated + share.needed_bytes
         elsewhere = self._lacks_elsewhere(share)
         most = self._most_for(share) if elsewhere is None else 0
         if wanted <= most:
-            self._is_there(share)
+            self._note_met(share)
             return False
         if share.need_short_since_s is None:
             share.need_short_since_s = now_s
@@ -158,11 +155,11 @@ class Needs:
         shortage = share.shortage
         if shortage is None or wanted <= shortage.most_bytes:
             shortage = Shortage(now_s, most)
-            share.is_short(shortage)
+            share.note_shortage(shortage)
         shortage.most_bytes = max(shortage.most_bytes, most)
         believed_s = shortage.since_s + GRACE_S
         looked_at = self._device if elsewhere is None else elsewhere
-        if self._is_known_to_lack(share, looked_at):
+        if self._check_known(share, looked_at):
             believed_s = min(believed_s, share.need_short_since_s + GRACE_S - share.lacked_s)
         gone_s = memory.ghost_since_s + state.settings.reclaim_s
         if now_s < gone_s and wanted <= most + memory.bytes_foreign + memory.bytes_ghost:
@@ -174,26 +171,26 @@ class Needs:
             believed_s = max(believed_s, looked_s)
         if now_s >= believed_s:
             return True
-        self._is_due(believed_s)
+        self._ask_for_look(believed_s)
         self.in_doubt.add(looked_at.id)
         return False
 
-    def _is_known_to_lack(self, share: Share, short_on: Device) -> bool:
+    def _check_known(self, share: Share, short_on: Device) -> bool:
         """It waits for memory already, or its tenant has waited in vain: moments in which it lacks
         some add up, although there is room in between."""
         wait = self._state.tenants[share.tenant].memory_wait
         call = None if wait is None else wait.calls.get((self._device.id, share.client))
         waits = call is not None and call[:2] == (share.need_id, share.needed_bytes)
-        return waits or self._waited_in_vain(share, short_on)
+        return waits or self._check_mark(share, short_on)
 
-    def _waits_for_others(self, share: Share) -> bool:
-        """Whether the call waits on, for memory that others cannot move."""
+    def _go_on_waiting(self, share: Share) -> bool:
+        """The call waits on, for memory that others cannot move. Whether it does."""
         state = self._state
         tenant, wait_s = state.tenants[share.tenant], state.settings.memory_wait_s
         if share.need_short_since_s is None or not (state.turns_are_on and wait_s):
             return False
         short_on = self._lacks_elsewhere(share) or self._device
-        if self._waited_in_vain(share, short_on):
+        if self._check_mark(share, short_on):
             return False
         wait = tenant.memory_wait
         if wait is None or not any(_calls_that_wait(tenant)):
@@ -212,7 +209,7 @@ class Needs:
             self._tell(tenant)
         wait.calls[key] = call
         tenant.memory_wait = wait
-        wait.is_short_since(share.need_short_since_s, MOMENT_S)
+        wait.note_lack(share.need_short_since_s, MOMENT_S)
         room_bytes = self._room_for(share, short_on)
         lack = wait.lacks.setdefault(short_on.id, Lack(room_bytes, elsewhere=True))
         lack.room_bytes = max(lack.room_bytes, room_bytes)
@@ -226,7 +223,7 @@ class Needs:
         if tenant.turn is not None and not wait.has_given_way:
             wait.has_given_way = tenant.turn.gives_way = True
             self._tell(tenant)
-        self._is_due(until_s)
+        self._ask_for_look(until_s)
         return True
 
     def _note_in_vain(self, tenant: Tenant, wait: MemoryWait, stalled: bool) -> None:
@@ -242,9 +239,9 @@ class Needs:
         self._state.changes.of_tenant(tenant)
         self.turns_follow = True
 
-    def _waited_in_vain(self, share: Share, short_on: Device) -> bool:
-        """Whether the tenant did so, and nothing has happened since that ends it. Small changes of
-        what there is do not."""
+    def _check_mark(self, share: Share, short_on: Device) -> bool:
+        """Whether the tenant has waited in vain, and nothing has happened since that ends it: small
+        changes of what there is do not. A mark that is over is taken off."""
         tenant = self._state.tenants[share.tenant]
         marks = tenant.waits_in_vain
         if not marks:
@@ -277,14 +274,14 @@ class Needs:
         if device is self._device or (device is not None and share.client not in self._holding):
             lack.room_bytes = max(lack.room_bytes, self._room_for(share, device))
 
-    def _is_there(self, share: Share) -> None:
-        """What the share lacked. Others of its tenant may lack something."""
+    def _note_met(self, share: Share) -> None:
+        """What the share lacked is there. Others of its tenant may lack something."""
         if share.need_short_since_s is not None:
             lacked_s = share.lacked_s + self._now_s - share.need_short_since_s
             share.lacked_s = lacked_s if lacked_s < GRACE_S else 0.0
             share.room_since_s = self._now_s
-        share.is_short(None)
-        self._waited_in_vain(share, self._device)
+        share.note_shortage(None)
+        self._check_mark(share, self._device)
         tenant = self._state.tenants[share.tenant]
         wait = tenant.memory_wait
         if wait is not None and wait.room_since_s is None and not is_waiting(tenant):
@@ -294,11 +291,11 @@ class Needs:
         """A need was refused, and no other one has come yet. The next one does not wait again for
         what is known: frameworks try smaller and smaller allocations."""
         share.need_short_since_s = None
-        self._waited_in_vain(share, self._device)
+        self._check_mark(share, self._device)
         if share.shortage is not None:
             share.shortage.most_bytes = max(share.shortage.most_bytes, self._most_for(share))
 
-    def _is_due(self, at_s: Seconds) -> None:
+    def _ask_for_look(self, at_s: Seconds) -> None:
         self.due_s = at_s if self.due_s is None else min(self.due_s, at_s)
 
     def _most_for(self, share: Share) -> int:
@@ -510,48 +507,3 @@ def _short_of(tenant: Tenant) -> dict[DeviceId, int]:
         if share.needed_bytes and share.need_short_since_s is not None:
             short[device] = max(short.get(device, 0), call.bytes_short)
     return short
-
-
-# ---- what is in the way ------------------------------------------------------------------------
-
-
-InTheWay = tuple[int, ObstacleKind, Share]
-Largest = dict[tuple[DeviceId, bool | None], list[InTheWay]]
-"""The largest in the way on a device, with or without holders, and the largest contexts (None):
-found once for a look at many."""
-
-
-def two_largest(device: Device, holding: list[Share]) -> list[InTheWay]:
-    """Of two tenants: the memory that they cannot give up, or need not."""
-    found: dict[TenantId, InTheWay] = {}
-    for share in device.memory.shares.values():
-        if share in holding:
-            each = (bytes_while_held(share), ObstacleKind.HOLDER, share)
-        else:
-            each = (share.bytes_staying, _why_it_stays(share), share)
-        if share.tenant not in found or each[0] > found[share.tenant][0]:
-            found[share.tenant] = each
-    return heapq.nlargest(2, found.values(), key=lambda each: each[0])
-
-
-def largest_contexts(device: Device) -> list[InTheWay]:
-    """Of two tenants: a share of them, and what all their contexts take."""
-    sums, of_tenant = Counter[TenantId](), dict[TenantId, Share]()
-    for share in device.memory.shares.values():
-        sums[share.tenant] += share.context.bytes
-        of_tenant.setdefault(share.tenant, share)
-    return [
-        (count, ObstacleKind.CONTEXTS, of_tenant[tenant])
-        for tenant, count in sums.most_common(2)
-        if count
-    ]
-
-
-def _why_it_stays(share: Share) -> ObstacleKind:
-    if share.failed:
-        return ObstacleKind.FAILED
-    if share.silent:
-        return ObstacleKind.SILENT
-    if share.bytes_staying > share.bytes_fixed:
-        return ObstacleKind.HOST
-    return ObstacleKind.FIXED

@@ -212,17 +212,17 @@ class NodeEvents:
             ) from None
 
 
-def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> None:
-    """A cell begins or ends in the process. The tenant has one as long as any process has."""
+def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> bool:
+    """A cell begins or ends in the process. The tenant has one as long as any process has. Whether
+    turns are to be looked at."""
     if begins and not state.in_cell(tenant):
         state.work_begins(tenant)
-        if tenant.turn is None and tenant.id not in state.queue:
-            tenant.came = True  # whatever ended the turn of other work
-    had_one = state.in_cell(tenant)
+    had_one, had_come = state.in_cell(tenant), tenant.came
     client.in_cell = begins
     if had_one and not state.in_cell(tenant):
         note_cell_end(state, tenant)
     state.changes.of_look(tenant.id)
+    return tenant.came != had_come and tenant.id in state.queue
 
 
 def note_cell_end(state: State, tenant: Tenant) -> None:

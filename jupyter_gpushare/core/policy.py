@@ -46,7 +46,7 @@ from .commands import RecallReason
 from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
-from .needs import GRACE_S, Largest, is_waiting
+from .needs import GRACE_S, is_waiting
 from .order.line import quantum_ends_s, take_turns
 from .order.new_work import restore_s, shortest_quantum_s, swap_may_begin_s
 from .order.siblings import has_had_more, sibling_takes_over
@@ -58,7 +58,7 @@ from .records import (
 )
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
-from .space.obstacles import obstacle, obstacle_on
+from .space.obstacles import Largest, obstacle, obstacle_on
 from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
@@ -106,7 +106,7 @@ def _lacks_memory(state: State, tenant: Tenant) -> bool:
 def _served_beside_others(state: State, now_s: Seconds) -> Served:
     served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
-    largest: Largest = {}
+    largest = Largest()
     for tenant in sorted(state.queue.values(), key=lambda each: each.turn is None):
         in_the_way = _in_the_way(state, tenant, now_s, largest=largest)
         if in_the_way is None:
@@ -137,7 +137,7 @@ def _served_first(
         return served_among_gangs(state, lines, with_turn, free, now_s)
     served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
-    largest: Largest = {}
+    largest = Largest()
     for device in sorted(free):
         for tenant in state.lines.of[device].queue:
             if is_kept_waiting(state, tenant):
@@ -297,11 +297,10 @@ def _quantum_without_limit_s(state: State, tenant: Tenant) -> Seconds:
     return min(max(wanted_s, settings.quantum_min_s), settings.quantum_max_s)
 
 
-def is_next_again(state: State, tenant: Tenant) -> bool:
-    """Whether a holder that gave its turn back now, and asked again, would be the first of each of
-    its lines. Its devices are charged up to now."""
+def is_next_again(state: State, tenant: Tenant, quantum_s: Seconds) -> bool:
+    """Whether a holder that gave its turn back now, and asked again for such a quantum, would be
+    the first of each of its lines. Its devices are charged up to now."""
     assert tenant.turn is not None
-    quantum_s = quantum_of_s(state, tenant)
     for device in tenant.turn.devices:
         line = state.lines.of[device]
         own_level = state.lines.level_again(device, tenant)

@@ -286,7 +286,7 @@ class MemoryWait:
     stalls: int = 0
     """How often the drain of that turn has stalled."""
 
-    def is_short_since(self, at_s: Seconds, moment_s: Seconds) -> None:
+    def note_lack(self, at_s: Seconds, moment_s: Seconds) -> None:
         """A call lacks something. Before, for some time perhaps, none did."""
         if self.room_since_s is not None and at_s - self.room_since_s > moment_s:
             self.begun_s += at_s - self.room_since_s

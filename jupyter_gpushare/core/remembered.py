@@ -24,7 +24,8 @@ def to_remember(state: State, now_s: Seconds) -> list[OwnerRemembered]:
     used = accounts.recent.to_remember(now_s)
     found = []
     for name in accounts.owners:
-        left_s, owed = accounts.credit_left_s(name, state.devices, most_s), debts.get(name, {})
+        accounts.fill_credit(name, state.devices, most_s)
+        left_s, owed = accounts.owners[name].credit_s, debts.get(name, {})
         if owed or left_s < most_s or name in used:
             had = tuple((*who, used_s) for who, used_s in used.get(name, {}).items())
             debt = tuple(owed.items())

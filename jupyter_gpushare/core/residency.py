@@ -165,7 +165,7 @@ class Residency:
         yet, they need again."""
         for device in self._state.devices.values():
             for share in device.memory.shares.values():
-                share.needs_again()
+                share.need_anew()
 
     def measured(self, device: Device, event: DeviceMemoryMeasured, now_s: Seconds) -> None:
         """Take in how many bytes the device itself counts, and who has them."""
@@ -283,13 +283,13 @@ class Residency:
         listed = {**attention.changed, **attention.asking}.values()
         for share in sorted(listed, key=lambda each: each.number):
             needs = share.needed_bytes > 0
-            share.is_short(None)
+            share.note_shortage(None)
             gets_none = device.lost or share.failed
             if gets_none:
                 needs = share.asked_bytes > 0
-                share.needs(0)
+                share.note_need(0)
             else:
-                share.may_have_what_it_needs()
+                share.grant_need()
             if needs or not (gets_none or share.budget_bytes == UNLIMITED_BYTES):
                 change = BudgetChange(
                     client=share.client,
@@ -310,7 +310,7 @@ class Residency:
             return False
         gone_s = memory.ghost_since_s + self._state.settings.reclaim_s
         if now_s < gone_s:
-            memory.is_due_at(gone_s)
+            memory.ask_for_look(gone_s)
             return False
         memory.bytes_ghost, memory.ghost_confirmed = 0, True
         self._state.changes.of_memory(device.id)
@@ -352,13 +352,13 @@ class Residency:
         refused: set[ClientId] = set()
         for share in needs.hopeless():
             self._note_refusal(share, now_s, overlap=share in holding)
-            share.needs(0)
+            share.note_need(0)
             self._state.changes.of_memory(device.id)
             refused.add(share.client)
         if needs.depend_on_other_devices:
             self._state.changes.of_memory(device.id)
         if needs.due_s is not None:
-            device.memory.is_due_at(needs.due_s)
+            device.memory.ask_for_look(needs.due_s)
         return frozenset(refused), frozenset(needs.in_doubt), needs.turns_follow
 
     def _note_refusal(self, share: Share, now_s: Seconds, *, overlap: bool) -> None:
@@ -382,7 +382,7 @@ class Residency:
         if decision.changes or decision.space or decision.needs_again:
             self._state.changes.of_memory(device.id)
         for client in decision.needs_again:
-            memory.shares[client].needs_again()
+            memory.shares[client].need_anew()
         moves_again = False
         for change in decision.changes:
             moves_again |= self._apply_change(device, change, now_s)
@@ -391,7 +391,7 @@ class Residency:
             if share.needed_bytes:
                 self._state.changes.of_memory(device.id)
                 self._state.note_refusal(self._state.tenants[share.tenant], None, now_s)
-            share.may_have_what_it_needs()
+            share.grant_need()
         for tenant in decision.lacks_memory:
             turn = self._state.tenants[tenant].turn
             if turn is not None:
@@ -412,7 +412,7 @@ class Residency:
             for each in sorted({device.id, *in_doubt}):
                 self._outbox.put(MeasureDevice(device=each))
         for due_s in decision.due_s:
-            memory.is_due_at(due_s)
+            memory.ask_for_look(due_s)
         memory.drift_left = decision.drift_bytes
         return moves_again
 
@@ -503,7 +503,7 @@ def _bus_may_be_free(device: Device, now_s: Seconds) -> None:
     """Whether the bus is still used, and when to look again."""
     until_s = device.memory.bus_used_until_s
     if until_s is not None and now_s < until_s:
-        device.memory.is_due_at(until_s)
+        device.memory.ask_for_look(until_s)
     else:
         device.memory.bus_used_until_s = None
 

@@ -307,7 +307,7 @@ class Machine:
         """When the turns of these tenants will begin, of those that wait."""
         found = Estimates(self._state, self._own_time_s(now_s))
         queue = self._state.queue
-        return {each: found.of(queue[each]) for each in tenants if each in queue}
+        return {each: found.find(queue[each]) for each in tenants if each in queue}
 
     def check_invariants(self) -> None:
         """Raises AssertionError with the rule that does not hold."""
@@ -371,8 +371,7 @@ class Machine:
             known_device(self._state, event.device)  # raises before anything has changed
         self._state.note(tenant, event, self._now_s)
         if isinstance(event, (ev.CellBegan, ev.CellEnded)):
-            note_cell(self._state, tenant, client, begins=isinstance(event, ev.CellBegan))
-            return False
+            return note_cell(self._state, tenant, client, begins=isinstance(event, ev.CellBegan))
         self._state.touch(tenant)
         match event:
             case ev.ClientLost() | ev.ConnectionRenewed():
@@ -399,7 +398,7 @@ class Machine:
                 self._turns.release(tenant, self._now_s)
             case ev.MemoryNeeded() if event.device in client.devices:
                 self._state.changes.of_memory(event.device)
-                client.devices[event.device].needs(event.bytes_needed, event.need_id)
+                client.devices[event.device].note_need(event.bytes_needed, event.need_id)
             case ev.SpaceRequested():
                 self._residency.space.requested(client, event, self._now_s)
             case ev.DeviceOpened() | ev.DeviceClosed() | ev.ContextFailed():

@@ -515,6 +515,8 @@ class State:
         tenant.cell_used_s, tenant.gave_way, tenant.in_burst = 0.0, False, in_burst
         if tenant.turn is not None:
             tenant.turn.counted_from_s = self.accounts.now_s
+        elif tenant.id not in self.queue:
+            tenant.came = True  # whatever ended the turn of other work
 
     def cell_used_s(self, tenant: Tenant) -> Seconds:
         """How long turns of the tenant's present cell have lasted."""

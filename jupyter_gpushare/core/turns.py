@@ -14,7 +14,13 @@ from .holds import Holds
 from .ids import Seconds, TurnId
 from .needs import stalls
 from .order.lines import turn_of
-from .order.new_work import begins_burst, is_new_cell, may_go_before_siblings, may_go_first
+from .order.new_work import (
+    begins_burst,
+    fill_credits,
+    is_new_cell,
+    may_go_before_siblings,
+    may_go_first,
+)
 from .order.siblings import goes_on_own_credit, rest_of_quantum_s, succession
 from .policy import (
     Recall,
@@ -131,7 +137,7 @@ class Turns:
         """Turns under way are as long as they would be if they began now."""
         for tenant in self._state.turn_holders.values():
             if tenant.turn is not None:
-                tenant.turn.quantum_s = quantum_of_s(self._state, tenant)
+                tenant.turn.quantum_s = self._find_quantum_s(tenant)
 
     def turns_switched_off(self) -> None:
         """Recalls under way are taken back; from now on turns may overlap."""
@@ -331,8 +337,9 @@ class Turns:
             tenant.waited_since_s, tenant.has_waited = waited_since_s, False
             if begins_burst(state, tenant):
                 state.work_begins(tenant, in_burst=True)
-            tenant.next_quantum_s = quantum_of_s(state, tenant)
+            tenant.next_quantum_s = self._find_quantum_s(tenant)
             state.accounts.recent.asks(tenant.id, sorted(tenant.wanted_devices))
+            fill_credits(state, tenant)
             tenant.goes_before_siblings = may_go_before_siblings(state, tenant)
             tenant.asks_to_go_first = may_go_first(state, tenant)
             state.join_queue(tenant)
@@ -381,7 +388,7 @@ class Turns:
     def _set_quantum(self, tenant: Tenant, turn: Turn) -> None:
         """Others wait from now on: how long they do depends on what the cell has used so far."""
         if turn.contended_s == 0 and not turn.has_rest:
-            turn.quantum_s = quantum_of_s(self._state, tenant)
+            turn.quantum_s = self._find_quantum_s(tenant)
         if turn.level == FIRST and not is_new_cell(self._state, tenant):
             self._state.lines.level_turn(tenant)
 
@@ -416,8 +423,9 @@ class Turns:
             return ask(self._state, tenant, now_s)
         if tenant.state is TenantState.HOLDING:
             self._state.lines.level_turn(tenant)
-            if is_next_again(self._state, tenant):
-                turn.begin_quantum(quantum_of_s(self._state, tenant), now_s)
+            quantum_s = self._find_quantum_s(tenant)
+            if is_next_again(self._state, tenant, quantum_s):
+                turn.begin_quantum(quantum_s, now_s)
                 return ask(self._state, tenant, now_s)
         return recall
 
@@ -459,13 +467,19 @@ class Turns:
 
     # ---- single steps ------------------------------------------------------------------------
 
+    def _find_quantum_s(self, tenant: Tenant) -> Seconds:
+        """What its limit leaves of a turn hangs on what it has had up to now."""
+        if self._state.lines.rules is not None:
+            self._state.lines.charge_all(tenant.wanted_devices)
+        return quantum_of_s(self._state, tenant)
+
     def _new_turn_id(self) -> TurnId:
         self._last_turn += 1
         return TurnId(self._last_turn)
 
     def _begin_turn(self, tenant: Tenant, now_s: Seconds, level: int) -> None:
         tenant.turn = Turn(
-            quantum_s=quantum_of_s(self._state, tenant),
+            quantum_s=self._find_quantum_s(tenant),
             level=level,
             counted_from_s=now_s,
             id=self._new_turn_id(),
@@ -495,7 +509,7 @@ class Turns:
             tenant.cell_used_s += now_s - turn.counted_from_s
             tenant.let_pass &= turn.is_incomplete
         tenant.turn = None
-        tenant.came = tenant.state is TenantState.HOLDING
+        tenant.came |= tenant.state is TenantState.HOLDING
         if (hold := self._state.holds.pop(tenant.id, None)) is not None:
             # The turn ended before its time: the rest of the hold is for the next one.
             self._holds.keep(tenant, hold.until_s - now_s, now_s)
@@ -528,6 +542,8 @@ class Turns:
 
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
+        # A cell that makes way for somebody else goes on before siblings, with what it has left.
+        tenant.came = self._state.in_cell(tenant) and recall.heir is None
         if tenant.turn is not None:
             self._state.lines.forget_heirs(tenant)
             if (heir := recall.heir) is not None:

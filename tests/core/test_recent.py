@@ -118,10 +118,16 @@ def test_it_survives_a_scheduler() -> None:
 
 def test_own_credit_fills_up_and_is_spent() -> None:
     recent = uses(one=0.0)
-    assert recent.credit_left_s(ONE, 0.5, 2.0, 0.0) == 2.0
+    assert filled(recent, 0.0) == 2.0
     recent.spend(ONE, 1.5, 10.0)
-    assert recent.credit_left_s(ONE, 0.5, 2.0, 11.0) == 1.0
-    assert recent.credit_left_s(ONE, 0.5, 2.0, 99.0) == 2.0
+    assert filled(recent, 11.0) == 1.0
+    assert filled(recent, 99.0) == 2.0
+
+
+def filled(recent: RecentUses, now_s: float) -> float:
+    """The tenant's own credit of 2 s at this time, which fills up at half of time."""
+    recent.fill_credit(ONE, 0.5, 2.0, now_s)
+    return recent.of[ONE].credit_s
 
 
 @given(st.floats(0, 43), st.floats(0, 43), st.floats(0.5, 60))

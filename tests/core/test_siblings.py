@@ -7,14 +7,13 @@ import pytest
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn, RecallReason, RecallTurn
-from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.ids import DeviceId, TenantId
 
 from .crowd import Crowd, Work
 from .desk import Desk
 from .memory_desk import MemoryDesk
+from .own_notebooks import SETTINGS, comes, hand_over, later
 
-SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF)
 LEAST = pytest.mark.promise(
     "scheduler-98",
     "Among one user's notebooks, who has had less of late takes over, and no quantum counts",
@@ -31,35 +30,6 @@ OTHERS = pytest.mark.promise(
 @pytest.fixture
 def desk() -> Desk:
     return Desk(SETTINGS)
-
-
-def comes(desk: Desk, name: str, owner: str = "ann", *, cell: bool = False) -> ClientId:
-    """A tenant asks for the device, in a cell or not."""
-    if name not in {each.id for each in desk.scheduler.snapshot(desk.now_s).tenants}:
-        desk.tenant(name, owner=owner)
-    client = desk.client(name)
-    if cell:
-        desk.do(ev.CellBegan(client=client))
-    desk.ask(client)
-    return client
-
-
-def later(desk: Desk, seconds: float) -> None:
-    """Time goes by, and the core is woken when it asked to be."""
-    until_s = desk.now_s + seconds
-    while desk.wake_at_s is not None and desk.wake_at_s <= until_s:
-        desk.sleep_until_woken()
-        if desk.recalled():
-            return
-    desk.do(ev.ClockTicked(), after_s=until_s - desk.now_s)
-
-
-def hand_over(desk: Desk, holder: ClientId) -> None:
-    """It gives back what was asked for, and wants it again."""
-    desk.drop(holder, ev.DropReason.RECALL)
-    granted = desk.last
-    desk.ask(holder, after_s=0.001)
-    desk.last = granted
 
 
 @LEAST

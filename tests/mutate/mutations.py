@@ -153,8 +153,8 @@ MUTATIONS = [
     Mutation(
         "Credit has an end",
         "accounts",
-        "known.credit_s = min(most_s, known.credit_s + share * passed_s)",
-        "known.credit_s = known.credit_s + share * passed_s + most_s",
+        "known.credit_s += share * passed_s",
+        "known.credit_s += most_s",
         "credit",
     ),
     Mutation(
@@ -496,7 +496,7 @@ MUTATIONS = [
     Mutation(
         "A notebook's own credit is spent",
         "order/recent",
-        "own.credit_s, own.credit_at_s = own.credit_s - used_s, now_s",
+        "own.credit_s, own.credit_at_s = max(-most_s, own.credit_s - used_s), now_s",
         "own.credit_at_s = now_s",
         "siblings",
     ),
@@ -517,8 +517,8 @@ MUTATIONS = [
     Mutation(
         "A turn has one heir",
         "order/lines",
-        "                heir.succeeds = None",
-        "                pass",
+        "            heir.succeeds = None",
+        "            pass",
         "siblings",
     ),
     Mutation(
@@ -533,16 +533,58 @@ MUTATIONS = [
     Mutation(
         "A cell that rests goes on with its own credit",
         "order/new_work",
-        "    if state.cell_used_s(tenant) >= most_s:",
-        "    if not is_new_cell(state, tenant):",
+        "return state.in_cell(tenant) and state.cell_used_s(tenant) < state.settings.credit_s",
+        "return is_new_cell(state, tenant)",
         "siblings",
     ),
     Mutation(
-        "A cell after work that was recalled is new",
+        "An heir has nothing left once somebody else has had the device",
+        "order/lines",
+        "                    self._forget_heirs(device, but=tenant)\n",
+        "                    pass\n",
+        "siblings_meet_others",
+    ),
+    Mutation(
+        "A cell that makes way for another user goes on with its own credit",
+        "turns",
+        "tenant.came = self._state.in_cell(tenant) and recall.heir is None",
+        "tenant.came = False",
+        "siblings_meet_others",
+    ),
+    Mutation(
+        "A cell that a sibling has ended does not come again at once",
+        "turns",
+        "tenant.came = self._state.in_cell(tenant) and recall.heir is None",
+        "tenant.came = self._state.in_cell(tenant)",
+        "siblings_meet_others",
+    ),
+    Mutation(
+        "The end of a cell is looked at while its notebook waits",
         "node_events",
+        "    return tenant.came != had_come and tenant.id in state.queue",
+        "    return False",
+        "siblings_meet_others",
+    ),
+    Mutation(
+        "What a holder has had on another device counts up to now",
+        "order/lines",
+        "self.charge_all({*concerned, *now.holds}.union(*together))",
+        "self.charge_all(concerned)",
+        "siblings_meet_others",
+    ),
+    Mutation(
+        "A new cell goes first again when the sibling behind which it was is gone",
+        "order/lines",
+        "        behind = [each for each in siblings if each.is_behind_a_sibling]",
+        "        behind: list[Tenant] = []",
+        "siblings_meet_others",
+    ),
+    Mutation(
+        "A cell after work that was recalled is new",
+        "state",
         "            tenant.came = True  # whatever ended the turn of other work",
         "            pass",
-        "siblings",
+        "siblings_meet_others",
     ),
     Mutation(
         "A sibling that opens a second device is looked at again",
@@ -854,7 +896,7 @@ MUTATIONS = [
         "What others released is noticed when nobody asks",
         "needs",
         """        share.need_short_since_s = None
-        self._waited_in_vain(share, self._device)
+        self._check_mark(share, self._device)
 """,
         """        share.need_short_since_s = None
 """,
@@ -922,7 +964,7 @@ MUTATIONS = [
     Mutation(
         "A moment of room makes no wait longer",
         "needs",
-        "        if self._is_known_to_lack(share, looked_at):\n",
+        "        if self._check_known(share, looked_at):\n",
         "        if False:\n",
         "memory_waits_moments",
     ),

@@ -149,7 +149,7 @@ class Lines:
             here.promised, here.not_promised_s = 0.0, math.inf
             for tenant in (*line.holders, *line.waiting.values()):
                 for who in self.accounts.concerned(tenant.owner, tenant.name):
-                    self.accounts.wants(device, who)
+                    self.accounts.add_wish(device, who)
 
     def rename(self, tenant: Tenant, name: str) -> None:
         """What is said of a tenant of that name counts for this one, and what it has from now on
@@ -158,9 +158,9 @@ class Lines:
         places, accounts = tenant.places, self.accounts
         for device in sorted(places.holds | places.waits):
             for who in accounts.concerned(tenant.owner, name):
-                accounts.wants(device, who)
+                accounts.add_wish(device, who)
             for who in accounts.concerned(tenant.owner, tenant.name):
-                accounts.wants_no_more(device, who)
+                accounts.drop_wish(device, who)
         tenant.name = name
         for device in places.holds:
             uses = self.of[device].uses
@@ -174,6 +174,8 @@ class Lines:
             self.charge(device)
             uses = self.of[device].uses
             uses[tenant.id] = replace(uses[tenant.id], on_credit=False, lacks=False)
+        if self.rules is not None:
+            judge(self, tenant)
         levels = [self.level_again(device, tenant) for device in tenant.places.holds]
         found = self.level_of_turn(tenant, max(levels, default=ORDINARY))
         if found != tenant.turn.level:
@@ -197,12 +199,11 @@ class Lines:
         return min(level, ORDINARY)
 
     def level_again(self, device: DeviceId, tenant: Tenant) -> int:
-        """Of a tenant that gives its turn back and asks anew; its cell is new no longer."""
+        """Of a tenant that gives its turn back and asks anew; its cell is new no longer. How it
+        stands was found a moment ago."""
         line = self.of[device]
-        if self.rules is not None:
-            judge(self, tenant)
-            if tenant.standing is not Standing.FREE:
-                return _LEVELS[tenant.standing]
+        if self.rules is not None and tenant.standing is not Standing.FREE:
+            return _LEVELS[tenant.standing]
         if not (line.batch or line.realtime):
             return ORDINARY
         return level(
@@ -238,8 +239,10 @@ class Lines:
         hurries = before.waits ^ now.waits
         concerned = sorted(held | queued | hurries)
         blocked: list[Tenant] = []
+        # What a holder has had is the largest over its devices.
+        together = (each.places.holds for device in concerned for each in self.of[device].holders)
+        self.charge_all({*concerned, *now.holds}.union(*together))
         for device in concerned:
-            self.charge(device)
             if device in before.holds and device not in now.holds:
                 # While whoever gives it back is still there.
                 blocked += self.look_again(device, tenant.owner)
@@ -253,6 +256,8 @@ class Lines:
                 came |= {device} if tenant.owner in self.of[device].of_owner else set()
             if device in held:
                 self._note_holder(device, tenant, device in now.holds)
+                if device in now.holds:
+                    self._forget_heirs(device, but=tenant)
             if was_there and not is_there:
                 recalled = tenant.state is TenantState.RECALLED
                 self.accounts.leaves(device, tenant.owner, tenant.name, recalled=recalled)
@@ -277,6 +282,8 @@ class Lines:
                 self.of[device].gangs[tenant.id] = tenant
             else:
                 self.of[device].gangs.pop(tenant.id, None)
+        for device in sorted((before.holds - now.holds) | (before.queues - now.queues)):
+            self._look_who_is_behind(device, tenant.owner)
         for device in sorted(held | came):
             self._renew(device, tenant.owner)
         if before.uses != now.uses:
@@ -489,6 +496,15 @@ class Lines:
             if each is not tenant
         )
 
+    def _look_who_is_behind(self, device: DeviceId, owner: str) -> None:
+        """One of the owner's tenants has gone, behind which others were."""
+        siblings = self.of[device].of_owner.get(owner, ())
+        behind = [each for each in siblings if each.is_behind_a_sibling]
+        for tenant in behind:
+            tenant.is_behind_a_sibling = self._look_at_siblings(device, tenant)
+        if behind:
+            self._renew(device, owner)
+
     def _within_share(self, device: DeviceId, tenant: Tenant) -> bool:
         return self.accounts.ahead_s(device, tenant.owner) <= _AHEAD_LEAST_S
 
@@ -530,11 +546,15 @@ class Lines:
     def forget_heirs(self, tenant: Tenant) -> None:
         """Siblings for which the tenant's turn was to end: it ends for somebody else."""
         for device in sorted(tenant.places.holds):
-            siblings = self.of[device].of_owner.get(tenant.owner, ())
-            for heir in (heirs := [each for each in siblings if each.succeeds is not None]):
-                heir.succeeds = None
-            if heirs:
-                self._renew(device, tenant.owner)
+            self._forget_heirs(device, but=tenant)
+
+    def _forget_heirs(self, device: DeviceId, *, but: Tenant) -> None:
+        """Those for whom a turn there was to end: somebody else has had the device since."""
+        queue = self.of[device].queue
+        heirs = [each for each in queue if each.succeeds is not None and each is not but]
+        for heir in heirs:
+            heir.succeeds = None
+            self._renew(device, heir.owner)
 
     def idle_ms(self, tenant: Tenant, devices: Iterable[DeviceId], idle_ms: int) -> int:
         """After how long without work the tenant's turn ends while siblings alone wait for one of

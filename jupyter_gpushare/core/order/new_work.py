@@ -46,23 +46,32 @@ def may_go_first(state: State, tenant: Tenant) -> bool:
     if tenant.turn is not None or not is_new_cell(state, tenant):
         return False
     most_s = state.settings.credit_s
-    left_s = state.accounts.credit_left_s(tenant.owner, state.devices, most_s)
+    left_s = state.accounts.owners[tenant.owner].credit_s
     return left_s >= (_CREDIT_LEAST_S if state.in_cell(tenant) else most_s * _CREDIT_OF_CELLS)
 
 
 def may_go_before_siblings(state: State, tenant: Tenant) -> bool:
     """Whether the tenant has come in a cell that its own credit can pay for: in a new one, or again
     after a gap in one that has used less than a whole credit."""
-    most_s = state.settings.credit_s
-    has_come = tenant.came and state.in_cell(tenant) and not tenant.gave_way
-    if tenant.turn is not None or not (has_come and state.turns_are_on):
+    if not _comes_in_a_cell(state, tenant):
         return False
-    if state.cell_used_s(tenant) >= most_s:
+    return state.accounts.recent.of[tenant.id].credit_s >= _CREDIT_LEAST_S
+
+
+def _comes_in_a_cell(state: State, tenant: Tenant) -> bool:
+    if tenant.turn is not None or tenant.gave_way or not (tenant.came and state.turns_are_on):
         return False
-    lines = state.lines.of
-    tenants = {each: lines[each].owners[tenant.owner] for each in sorted(tenant.wanted_devices)}
-    left_s = state.accounts.own_credit_left_s(tenant.id, tenant.owner, tenants, most_s)
-    return left_s >= _CREDIT_LEAST_S
+    return state.in_cell(tenant) and state.cell_used_s(tenant) < state.settings.credit_s
+
+
+def fill_credits(state: State, tenant: Tenant) -> None:
+    """The credits that the tenant's call could be paid from are what they are at this moment."""
+    most_s, lines = state.settings.credit_s, state.lines.of
+    if tenant.turn is None and is_new_cell(state, tenant):
+        state.accounts.fill_credit(tenant.owner, state.devices, most_s)
+    if _comes_in_a_cell(state, tenant):
+        here = {each: lines[each].owners[tenant.owner] for each in sorted(tenant.wanted_devices)}
+        state.accounts.fill_own_credit(tenant.id, tenant.owner, here, most_s)
 
 
 def restore_s(state: State, tenant: Tenant, device: DeviceId) -> Seconds:

@@ -126,7 +126,8 @@ class RecentUses:
                 own.recent[device] = ended.pop(device)
                 left = self.credit_of_ended.pop(own.owner, own)
                 if left.credit_s < own.credit_s:
-                    own.credit_s, own.credit_at_s = left.credit_s, left.credit_at_s
+                    own.credit_s = left.credit_s
+                    own.credit_at_s = max(left.credit_at_s, own.credit_at_s)
         if not ended:
             self.of_ended.pop(own.owner, None)
 
@@ -195,20 +196,20 @@ class RecentUses:
 
     # ---- credit ------------------------------------------------------------------------------
 
-    def credit_left_s(
-        self, tenant: TenantId, share: float, most_s: Seconds, now_s: Seconds
-    ) -> Seconds:
-        """The tenant's own credit, filled up at this share for the time since it was asked for."""
+    def fill_credit(self, tenant: TenantId, share: float, most_s: Seconds, now_s: Seconds) -> None:
+        """The tenant's own credit fills up at this share for the time since the last look."""
         own = self.of[tenant]
         if now_s > own.credit_at_s:
-            own.credit_s = min(most_s, own.credit_s + share * (now_s - own.credit_at_s))
+            own.credit_s += share * (now_s - own.credit_at_s)
             own.credit_at_s = now_s
-        return min(most_s, own.credit_s)
+        own.credit_s = min(most_s, own.credit_s)
 
-    def spend(self, tenant: TenantId, used_s: Seconds, now_s: Seconds) -> None:
-        """Of its own credit."""
+    def spend(
+        self, tenant: TenantId, used_s: Seconds, now_s: Seconds, most_s: Seconds = math.inf
+    ) -> None:
+        """Of its own credit: of all that it may have, twice as much at most."""
         own = self.of[tenant]
-        own.credit_s, own.credit_at_s = own.credit_s - used_s, now_s
+        own.credit_s, own.credit_at_s = max(-most_s, own.credit_s - used_s), now_s
 
 
 def has_less_after_s(has_s: Seconds, waits_s: Seconds, half_s: Seconds) -> Seconds:

@@ -2,15 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 from ..host.exchange import exchanged_bytes, host_lacks_bytes
 from ..ids import Seconds, TenantId
 from ..ledger import Share
-from ..needs import Largest, is_waiting, largest_contexts, two_largest
+from ..needs import is_waiting
 from ..records import Device, Obstacle, ObstacleKind, Tenant, bytes_while_held
 from ..state import State
+
+InTheWay = tuple[int, ObstacleKind, Share]
+
+
+def _two_largest(device: Device, holding: tuple[Share, ...]) -> list[InTheWay]:
+    """Of two tenants: the memory that they cannot give up, or need not."""
+    found: dict[TenantId, InTheWay] = {}
+    for share in device.memory.shares.values():
+        if share in holding:
+            each = (bytes_while_held(share), ObstacleKind.HOLDER, share)
+        else:
+            each = (share.bytes_staying, _why_it_stays(share), share)
+        if share.tenant not in found or each[0] > found[share.tenant][0]:
+            found[share.tenant] = each
+    return heapq.nlargest(2, found.values(), key=lambda each: each[0])
+
+
+def _largest_contexts(device: Device) -> list[InTheWay]:
+    """Of two tenants: a share of them, and what all their contexts take."""
+    sums, of_tenant = Counter[TenantId](), dict[TenantId, Share]()
+    for share in device.memory.shares.values():
+        sums[share.tenant] += share.context.bytes
+        of_tenant.setdefault(share.tenant, share)
+    return [
+        (count, ObstacleKind.CONTEXTS, of_tenant[tenant])
+        for tenant, count in sums.most_common(2)
+        if count
+    ]
+
+
+@dataclass(slots=True)
+class Largest:
+    """What is largest in the way on each device: found once for a look at many tenants."""
+
+    in_the_way: Callable[[Device, tuple[Share, ...]], list[InTheWay]] = field(
+        default_factory=partial(cache, _two_largest)
+    )
+    contexts: Callable[[Device], list[InTheWay]] = field(
+        default_factory=partial(cache, _largest_contexts)
+    )
+
+
+def _why_it_stays(share: Share) -> ObstacleKind:
+    if share.failed:
+        return ObstacleKind.FAILED
+    if share.silent:
+        return ObstacleKind.SILENT
+    if share.bytes_staying > share.bytes_fixed:
+        return ObstacleKind.HOST
+    return ObstacleKind.FIXED
 
 
 def obstacle(
@@ -84,7 +137,7 @@ def obstacle_on(
         return Obstacle(
             kind=ObstacleKind.ITSELF, device=device.id, bytes_in_the_way=wanted, bytes_short=short
         )
-    largest = {} if largest is None else largest
+    largest = largest or Largest()
     found = _largest_in_the_way(state, tenant.id, device, holding, short, largest)
     if found.kind is not ObstacleKind.HOST:
         return found
@@ -116,23 +169,21 @@ def in_the_way_of_space(
     state: State, tenant: TenantId, device: Device, holding: Sequence[Share], short: int
 ) -> Obstacle:
     """What keeps a context of the tenant off the device. Holders' memory is not asked for."""
-    return _largest_in_the_way(state, tenant, device, list(holding), short, {})
+    return _largest_in_the_way(state, tenant, device, holding, short, Largest())
 
 
 def _largest_in_the_way(
     state: State,
     tenant: TenantId,
     device: Device,
-    holding: list[Share],
+    holding: Sequence[Share],
     short: int,
     largest: Largest,
 ) -> Obstacle:
-    memory, known = device.memory, (device.id, bool(holding))
-    if known not in largest:
-        largest[known] = two_largest(device, holding)
+    memory = device.memory
     to_come = state.reserve_bytes(device) - state.least_reserve_bytes(device)
     found: list[tuple[int, ObstacleKind, Share | None]] = [
-        each for each in largest[known] if each[2].tenant != tenant
+        each for each in largest.in_the_way(device, tuple(holding)) if each[2].tenant != tenant
     ]
     found += [
         (memory.bytes_of_strangers, ObstacleKind.FOREIGN, None),
@@ -141,9 +192,7 @@ def _largest_in_the_way(
     ]
     most, kind, whose = max(found, key=lambda each: each[0])
     if kind is ObstacleKind.CONTEXTS:
-        if (device.id, None) not in largest:
-            largest[device.id, None] = largest_contexts(device)
-        others = (each[2] for each in largest[device.id, None] if each[2].tenant != tenant)
+        others = (each[2] for each in largest.contexts(device) if each[2].tenant != tenant)
         whose = next(others, None)
     return Obstacle(
         kind=kind,

@@ -110,7 +110,7 @@ class Space:
                 del requests[request.client]
                 self._state.changes.of_memory(device.id)
             else:
-                device.memory.is_due_at(request.made_at_s + SPACE_KEPT_S)
+                device.memory.ask_for_look(request.made_at_s + SPACE_KEPT_S)
 
     def look(self, device: Device, holding: Sequence[Share], now_s: Seconds) -> bool:
         """Which of the requests wait, and which have waited for long enough. Whether turns are to
@@ -129,10 +129,10 @@ class Space:
                     self._waits_no_more(request)
                     request.begins_again(now_s, device.bytes_used)
                 continue
-            turns_follow |= self._is_short(device, request, found, now_s)
+            turns_follow |= self._take_up_shortage(device, request, found, now_s)
         return turns_follow
 
-    def _is_short(
+    def _take_up_shortage(
         self, device: Device, request: SpaceRequest, found: Obstacle, now_s: Seconds
     ) -> bool:
         tenant = self._state.tenants[self._state.clients[request.client].tenant]
@@ -143,7 +143,7 @@ class Space:
             request.bytes_released = request.bytes_wanted
         elif (
             request.waits_until_s is None
-            or self._waited_in_vain(tenant, device, space_bytes)
+            or self._check_mark(tenant, device, space_bytes)
             or not self._may_be_freed(device, tenant, found)
         ):
             if found.kind is ObstacleKind.NEEDED:
@@ -153,7 +153,7 @@ class Space:
             tenant.space_in_vain[device.id] = space_bytes
             self._refuse(device, request, found, now_s)
         else:
-            device.memory.is_due_at(request.waits_until_s)
+            device.memory.ask_for_look(request.waits_until_s)
             return self._waits(device, tenant, request, found)
         return False
 
@@ -230,8 +230,9 @@ class Space:
         theirs += sum(each.context.bytes for each in others) + device.memory.bytes_ghost
         return found.bytes_short <= theirs
 
-    def _waited_in_vain(self, tenant: Tenant, device: Device, space_bytes: int) -> bool:
-        """Whether a context of the tenant did so, and there could not be more space now."""
+    def _check_mark(self, tenant: Tenant, device: Device, space_bytes: int) -> bool:
+        """Whether a context of the tenant has waited in vain, and there could not be more space
+        now. A mark that is over is taken off."""
         before = tenant.space_in_vain.get(device.id)
         if before is None:
             return False
