@@ -45,7 +45,7 @@ OTHERS = {
     "Largest",
     "Line",
     "Lines",
-    "Look",
+    "GangLook",
     "News",
     "Owner",
     "Rate",
@@ -81,8 +81,6 @@ _MUTATORS = frozenset(
         "update",
     ]
 )
-_PAIRS = ({"core/events.py", "core/commands.py"}, {"protocol/messages.py"})
-"""A message and the event or command that it becomes may have one name."""
 
 
 def core_files() -> list[Path]:
@@ -112,10 +110,10 @@ def class_names_twice() -> dict[str, list[str]]:
 
 
 def _may_be_twice(files: list[str]) -> bool:
-    of_core, of_wire = _PAIRS
-    left = [each for each in files if each not in of_core | of_wire]
-    twice = any(len([each for each in files if each in pair]) > 1 for pair in _PAIRS)
-    return len(files) == 1 or (not left and not twice)
+    """A message of the wire, and the event, command or setting of the core that it becomes."""
+    of_wire = [each == "protocol/messages.py" for each in files]
+    of_core = [each.startswith("core/") for each in files]
+    return len(files) == 1 or (len(files) == 2 and any(of_wire) and any(of_core))
 
 
 def mutable_records() -> set[str]:

@@ -15,7 +15,7 @@ from jupyter_gpushare.simulator.base.workload import Workload, placed_anew
 from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.policies import POLICIES, named
 from jupyter_gpushare.simulator.run import run
-from jupyter_gpushare.simulator.summary import Figures, summarised
+from jupyter_gpushare.simulator.summary import PolicyFigures, summarised
 from jupyter_gpushare.simulator.trace import DEVICES_MAX
 
 from .errors import UsageError
@@ -115,7 +115,7 @@ def _changed(changes: dict[str, object]) -> SchedulerSettings:
         raise UsageError(str(error)) from error
 
 
-def rendered(workload: Workload, devices: int, figures: list[Figures]) -> str:
+def rendered(workload: Workload, devices: int, figures: list[PolicyFigures]) -> str:
     """The figures as a person reads them. Pure."""
     owners = len({notebook.owner for notebook in workload.notebooks})
     head = (
@@ -143,7 +143,7 @@ def rendered(workload: Workload, devices: int, figures: list[Figures]) -> str:
     return "\n\n".join([head, table(columns, rows), *notes])
 
 
-def _row(figures: Figures) -> list[str]:
+def _row(figures: PolicyFigures) -> list[str]:
     return [
         figures.policy,
         duration(figures.short_wait_s_p50),

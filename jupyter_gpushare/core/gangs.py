@@ -25,7 +25,7 @@ PASSED_MAX = 4
 
 
 @dataclass(slots=True)
-class Look:
+class GangLook:
     """One look at some free devices and the lines for them."""
 
     state: State

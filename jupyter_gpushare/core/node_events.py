@@ -14,7 +14,7 @@ from .placement import needed_now, placed
 from .records import Client, Device, Tenant
 from .remembered import remember
 from .residency import Residency
-from .settings import SchedulerSettings, TurnTaking
+from .settings import OverduePolicy, SchedulerSettings, TurnTaking
 from .state import State
 from .turns import Turns
 
@@ -191,6 +191,9 @@ class NodeEvents:
         if self._state.memory_moves and not memory_moved:
             self._residency.limits_begin()
         self._turns.quanta_have_changed()
+        kills = settings.overdue_policy is OverduePolicy.KILL
+        if kills and before.overdue_policy is not OverduePolicy.KILL:
+            self._turns.kill_overdue()
         if switched_off:
             self._turns.turns_switched_off()
         self._holds.shorten(self._now_s)

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 
 from .ahead import may_come_ahead
 from .commands import RecallReason
-from .gangs import Look
+from .gangs import GangLook
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
 from .needs import GRACE_S, is_waiting
@@ -162,7 +162,7 @@ def served_among_gangs(
     now_s: Seconds,
 ) -> Served:
     """Where some queue for several devices. `lines` has the queues."""
-    look = Look(
+    look = GangLook(
         state=state,
         lines=lines,
         free=free,
@@ -322,13 +322,15 @@ def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
     turn = tenant.turn
     if turn is None:
         return None
-    held = tenant.id in state.holds
     moments = []
     for device in sorted(turn.devices):
-        line = state.lines.of[device]
+        line, for_urgent_alone = state.lines.of[device], tenant.id in state.holds
         for waiter in line.in_order():
             level = line.rank_of[waiter.id][0]
-            if not ends(level, turn.level) or (held and level != URGENT):
+            if level == BOOSTED:  # it waits for the end of the quantum, and hides nobody
+                for_urgent_alone = True
+                continue
+            if not ends(level, turn.level) or (for_urgent_alone and level != URGENT):
                 break
             if take_turns(tenant, waiter):
                 continue  # it takes over by what it has had

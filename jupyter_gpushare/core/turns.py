@@ -139,6 +139,12 @@ class Turns:
             if tenant.turn is not None:
                 tenant.turn.quantum_s = self._find_quantum_s(tenant)
 
+    def kill_overdue(self) -> None:
+        """From now on overdue processes are ended: those too that have been reported."""
+        for client in self._state.clients.values():
+            if client.overdue and client.state in ASKED_BACK:
+                self._outbox.put(KillClient(client=client.id))
+
     def turns_switched_off(self) -> None:
         """Recalls under way are taken back; from now on turns may overlap."""
         for tenant in self._state.turn_holders.values():

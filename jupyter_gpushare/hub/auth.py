@@ -67,7 +67,7 @@ class HubUser:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownUser:
     asked_s: float
     found: HubUser | HubTokenRefused
 
@@ -78,8 +78,8 @@ class HubTokens:
     def __init__(self, ask: Ask, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
         self._clock_s = clock_s
-        self._users: OrderedDict[bytes, _Known] = OrderedDict()
-        self._refused: OrderedDict[bytes, _Known] = OrderedDict()
+        self._users: OrderedDict[bytes, _KnownUser] = OrderedDict()
+        self._refused: OrderedDict[bytes, _KnownUser] = OrderedDict()
         self._questions = asyncio.Semaphore(QUESTIONS_MAX)
         self._asking: dict[bytes, asyncio.Task[HubUser | HubTokenRefused]] = {}
 
@@ -107,7 +107,7 @@ class HubTokens:
         self._refused.pop(key, None)
         # Apart, so that nobody who shows thousands of invented tokens makes us forget the users'.
         kept = self._users if isinstance(found, HubUser) else self._refused
-        kept[key] = _Known(self._clock_s(), found)
+        kept[key] = _KnownUser(self._clock_s(), found)
         if len(kept) > TOKENS_KEPT_MAX:
             kept.popitem(last=False)
         return found
@@ -116,7 +116,7 @@ class HubTokens:
         async with self._questions:
             return await self._ask(token)
 
-    def _known(self, key: bytes) -> _Known | None:
+    def _known(self, key: bytes) -> _KnownUser | None:
         return self._users.get(key) or self._refused.get(key)
 
     def _kept(self, key: bytes, error: Exception) -> HubUser | HubTokenRefused:
@@ -130,7 +130,7 @@ class HubTokens:
             "the hub is back."
         ) from error
 
-    def _age_s(self, known: _Known) -> float:
+    def _age_s(self, known: _KnownUser) -> float:
         return self._clock_s() - known.asked_s
 
 
@@ -159,7 +159,7 @@ def token_of(header: str | None) -> str | None:
     return token.strip() or None if kind.lower() in ("token", "bearer") else None
 
 
-def _fresh_for_s(known: _Known) -> float:
+def _fresh_for_s(known: _KnownUser) -> float:
     return FRESH_S if isinstance(known.found, HubUser) else REFUSED_S
 
 

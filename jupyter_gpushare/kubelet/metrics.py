@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class PluginFigures:
     """Of one moment. `mistakes` is None where the kubelet could not be asked (pods.py)."""
 
     seats: int
@@ -18,7 +18,7 @@ class Figures:
     mistakes: int | None
 
 
-def rendered(figures: Figures) -> str:
+def rendered(figures: PluginFigures) -> str:
     rows: list[tuple[str, str, float]] = [
         (
             "gpushare_seats_healthy",

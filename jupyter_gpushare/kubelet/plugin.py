@@ -23,7 +23,7 @@ from .device_plugin import (
     identity_of,
     register,
 )
-from .metrics import Figures, rendered
+from .metrics import PluginFigures, rendered
 from .metrics_server import serve_metrics
 from .pod_resources import KubeletSilent, node_devices
 from .pods import SOCKET, mistakes
@@ -150,7 +150,7 @@ class Plugin:
         except KubeletSilent:
             found = None
         return rendered(
-            Figures(
+            PluginFigures(
                 seats=self._options.seats,
                 healthy=self._registration.healthy,
                 watched=self._registration.is_watched,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import ClassVar, Final, TypeVar
 
-from .fields import INTEGER_BYTES, STR_LENGTH_BYTES, UUID_BYTES, Field, Kind, Message, Receiver
+from .fields import INTEGER_BYTES, STR_LENGTH_BYTES, UUID_BYTES, Field, FieldKind, Message, Side
 from .messages import BODY_BYTES_MAX, MESSAGE_TYPES, PROTOCOL_VERSION, RefusalCode
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class FrameDecoder:
     (`FRAME_BYTES_MAX`). After a fault every call raises the same fault again.
     """
 
-    def __init__(self, receiver: Receiver | None = None) -> None:
+    def __init__(self, receiver: Side | None = None) -> None:
         """With `receiver`, messages for the other side are unknown messages."""
         self._receiver = receiver
         self._buffer = bytearray()
@@ -159,10 +159,10 @@ class FrameDecoder:
 
 def _encode_field(field: Field, value: object) -> bytes:
     try:
-        if field.kind is Kind.STR:
+        if field.kind is FieldKind.STR:
             raw = cut_text(_expect(value, str), field.bytes_max)
             return len(raw).to_bytes(STR_LENGTH_BYTES, "little") + raw
-        if field.kind is Kind.UUID:
+        if field.kind is FieldKind.UUID:
             uuid = _expect(value, bytes)
             if len(uuid) != UUID_BYTES:
                 raise ValueError(f"{len(uuid)} bytes are not a UUID")
@@ -195,13 +195,13 @@ def _decode_body(kind: type[Message], body: bytes) -> Message:
 
 
 def _decode_field(kind: type[Message], field: Field, body: bytes, at: int) -> tuple[object, int]:
-    if field.kind is Kind.STR:
+    if field.kind is FieldKind.STR:
         length, at = _take(kind, field, body, at, STR_LENGTH_BYTES)
         if int.from_bytes(length, "little") > field.bytes_max:
             raise _bad_body(kind, f"has too long a text in {field.name}")
         raw, at = _take(kind, field, body, at, int.from_bytes(length, "little"))
         return _decode_text(kind, field, raw), at
-    if field.kind is Kind.UUID:
+    if field.kind is FieldKind.UUID:
         return _take(kind, field, body, at, UUID_BYTES)
     raw, at = _take(kind, field, body, at, INTEGER_BYTES[field.kind])
     number = int.from_bytes(raw, "little")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-class Kind(enum.Enum):
+class FieldKind(enum.Enum):
     """The type of a field on the wire; the value is its name in messages.toml."""
 
     U8 = "u8"
@@ -19,7 +19,7 @@ class Kind(enum.Enum):
     ENUM = "enum"
 
 
-class Receiver(enum.Enum):
+class Side(enum.Enum):
     """Which side a message is meant for."""
 
     SCHEDULER = "scheduler"
@@ -29,7 +29,13 @@ class Receiver(enum.Enum):
 UUID_BYTES = 16
 STR_LENGTH_BYTES = 2
 
-INTEGER_BYTES: dict[Kind, int] = {Kind.U8: 1, Kind.U16: 2, Kind.U32: 4, Kind.U64: 8, Kind.ENUM: 1}
+INTEGER_BYTES: dict[FieldKind, int] = {
+    FieldKind.U8: 1,
+    FieldKind.U16: 2,
+    FieldKind.U32: 4,
+    FieldKind.U64: 8,
+    FieldKind.ENUM: 1,
+}
 """Width of the kinds that are one little-endian unsigned integer."""
 
 
@@ -38,7 +44,7 @@ class Field:
     """One field of a message, in the order of the wire."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     bytes_max: int = 0
     """Only for STR: the most bytes of UTF-8."""
     enum: type[enum.IntEnum] | None = None
@@ -50,5 +56,5 @@ class Message:
     """Base of all messages; the subclasses are generated."""
 
     TYPE: ClassVar[int]
-    TO: ClassVar[Receiver]
+    TO: ClassVar[Side]
     FIELDS: ClassVar[tuple[Field, ...]]

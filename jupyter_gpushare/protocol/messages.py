@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from .fields import Field, Kind, Message, Receiver
+from .fields import Field, FieldKind, Message, Side
 
 PROTOCOL_VERSION: Final = 1
 BODY_BYTES_MAX: Final = 4096
@@ -57,14 +57,14 @@ class Hello(Message):
     """
 
     TYPE: ClassVar[int] = 1
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("token", Kind.STR, bytes_max=512),
-        Field("pid", Kind.U32),
-        Field("process_name", Kind.STR, bytes_max=64),
-        Field("hook_version", Kind.STR, bytes_max=32),
-        Field("held_turn_id", Kind.U64),
-        Field("waiting", Kind.U8),
+        Field("token", FieldKind.STR, bytes_max=512),
+        Field("pid", FieldKind.U32),
+        Field("process_name", FieldKind.STR, bytes_max=64),
+        Field("hook_version", FieldKind.STR, bytes_max=32),
+        Field("held_turn_id", FieldKind.U64),
+        Field("waiting", FieldKind.U8),
     )
 
     token: str
@@ -80,11 +80,11 @@ class DeviceOpened(Message):
     """The client has its first context on this device."""
 
     TYPE: ClassVar[int] = 2
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("name", Kind.STR, bytes_max=96),
-        Field("bytes_total", Kind.U64),
+        Field("device", FieldKind.UUID),
+        Field("name", FieldKind.STR, bytes_max=96),
+        Field("bytes_total", FieldKind.U64),
     )
 
     device: bytes
@@ -97,8 +97,8 @@ class DeviceClosed(Message):
     """The client's last context on this device is gone."""
 
     TYPE: ClassVar[int] = 3
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
-    FIELDS: ClassVar[tuple[Field, ...]] = (Field("device", Kind.UUID),)
+    TO: ClassVar[Side] = Side.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (Field("device", FieldKind.UUID),)
 
     device: bytes
 
@@ -108,10 +108,10 @@ class TurnRequested(Message):
     """A gated call waits at this client. cause is the name of the call."""
 
     TYPE: ClassVar[int] = 4
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("request_id", Kind.U64),
-        Field("cause", Kind.STR, bytes_max=64),
+        Field("request_id", FieldKind.U64),
+        Field("cause", FieldKind.STR, bytes_max=64),
     )
 
     request_id: int
@@ -123,8 +123,8 @@ class RequestWithdrawn(Message):
     """No call waits any longer at this client (the wait was cancelled)."""
 
     TYPE: ClassVar[int] = 5
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
-    FIELDS: ClassVar[tuple[Field, ...]] = (Field("request_id", Kind.U64),)
+    TO: ClassVar[Side] = Side.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (Field("request_id", FieldKind.U64),)
 
     request_id: int
 
@@ -136,12 +136,12 @@ class TurnDropped(Message):
     """
 
     TYPE: ClassVar[int] = 6
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("turn_id", Kind.U64),
-        Field("reason", Kind.ENUM, enum=DropReason),
-        Field("closed_at_ns", Kind.U64),
-        Field("drained_at_ns", Kind.U64),
+        Field("turn_id", FieldKind.U64),
+        Field("reason", FieldKind.ENUM, enum=DropReason),
+        Field("closed_at_ns", FieldKind.U64),
+        Field("drained_at_ns", FieldKind.U64),
     )
 
     turn_id: int
@@ -157,10 +157,10 @@ class DrainStalled(Message):
     """
 
     TYPE: ClassVar[int] = 7
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("turn_id", Kind.U64),
-        Field("calls_waiting", Kind.U32),
+        Field("turn_id", FieldKind.U64),
+        Field("calls_waiting", FieldKind.U32),
     )
 
     turn_id: int
@@ -172,7 +172,7 @@ class CellBegan(Message):
     """A notebook cell runs in this client's process."""
 
     TYPE: ClassVar[int] = 8
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = ()
 
 
@@ -181,7 +181,7 @@ class CellEnded(Message):
     """No notebook cell runs in this client's process any more."""
 
     TYPE: ClassVar[int] = 9
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = ()
 
 
@@ -200,18 +200,18 @@ class MemoryReported(Message):
     """
 
     TYPE: ClassVar[int] = 10
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("bytes_allocated", Kind.U64),
-        Field("bytes_parked", Kind.U64),
-        Field("bytes_fixed", Kind.U64),
-        Field("bytes_host_room", Kind.U64),
-        Field("host_limit", Kind.U64),
-        Field("budget_serial", Kind.U32),
-        Field("bytes_kept", Kind.U64),
-        Field("bytes_copied", Kind.U64),
-        Field("bytes_to_copy", Kind.U64),
+        Field("device", FieldKind.UUID),
+        Field("bytes_allocated", FieldKind.U64),
+        Field("bytes_parked", FieldKind.U64),
+        Field("bytes_fixed", FieldKind.U64),
+        Field("bytes_host_room", FieldKind.U64),
+        Field("host_limit", FieldKind.U64),
+        Field("budget_serial", FieldKind.U32),
+        Field("bytes_kept", FieldKind.U64),
+        Field("bytes_copied", FieldKind.U64),
+        Field("bytes_to_copy", FieldKind.U64),
     )
 
     device: bytes
@@ -235,19 +235,19 @@ class MemoryKindsReported(Message):
     """
 
     TYPE: ClassVar[int] = 17
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("bytes_plain", Kind.U64),
-        Field("bytes_mapped", Kind.U64),
-        Field("bytes_pooled", Kind.U64),
-        Field("bytes_prefetched", Kind.U64),
-        Field("bytes_stopped", Kind.U64),
-        Field("bytes_driver_pools", Kind.U64),
-        Field("bytes_graphs", Kind.U64),
-        Field("bytes_managed", Kind.U64),
-        Field("bytes_arrays", Kind.U64),
-        Field("bytes_other", Kind.U64),
+        Field("device", FieldKind.UUID),
+        Field("bytes_plain", FieldKind.U64),
+        Field("bytes_mapped", FieldKind.U64),
+        Field("bytes_pooled", FieldKind.U64),
+        Field("bytes_prefetched", FieldKind.U64),
+        Field("bytes_stopped", FieldKind.U64),
+        Field("bytes_driver_pools", FieldKind.U64),
+        Field("bytes_graphs", FieldKind.U64),
+        Field("bytes_managed", FieldKind.U64),
+        Field("bytes_arrays", FieldKind.U64),
+        Field("bytes_other", FieldKind.U64),
     )
 
     device: bytes
@@ -272,10 +272,10 @@ class HostMemoryReported(Message):
     """
 
     TYPE: ClassVar[int] = 18
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("bytes_unpinned", Kind.U64),
-        Field("bytes_ready_per_s", Kind.U64),
+        Field("bytes_unpinned", FieldKind.U64),
+        Field("bytes_ready_per_s", FieldKind.U64),
     )
 
     bytes_unpinned: int
@@ -289,7 +289,7 @@ class BusUsed(Message):
     """
 
     TYPE: ClassVar[int] = 19
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = ()
 
 
@@ -298,10 +298,10 @@ class ContextFailed(Message):
     """A context of the client has a sticky error; only a restart of the process cures it."""
 
     TYPE: ClassVar[int] = 11
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("cu_result", Kind.U32),
+        Field("device", FieldKind.UUID),
+        Field("cu_result", FieldKind.U32),
     )
 
     device: bytes
@@ -315,8 +315,8 @@ class MemoryQueried(Message):
     """
 
     TYPE: ClassVar[int] = 12
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
-    FIELDS: ClassVar[tuple[Field, ...]] = (Field("device", Kind.UUID),)
+    TO: ClassVar[Side] = Side.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (Field("device", FieldKind.UUID),)
 
     device: bytes
 
@@ -328,8 +328,8 @@ class HoldRequested(Message):
     """
 
     TYPE: ClassVar[int] = 13
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
-    FIELDS: ClassVar[tuple[Field, ...]] = (Field("hold_ms", Kind.U32),)
+    TO: ClassVar[Side] = Side.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (Field("hold_ms", FieldKind.U32),)
 
     hold_ms: int
 
@@ -341,7 +341,7 @@ class TurnGivenAway(Message):
     """
 
     TYPE: ClassVar[int] = 14
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = ()
 
 
@@ -354,12 +354,12 @@ class MemoryNeeded(Message):
     """
 
     TYPE: ClassVar[int] = 15
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("bytes", Kind.U64),
-        Field("need", Kind.U32),
-        Field("cause", Kind.STR, bytes_max=64),
+        Field("device", FieldKind.UUID),
+        Field("bytes", FieldKind.U64),
+        Field("need", FieldKind.U32),
+        Field("cause", FieldKind.STR, bytes_max=64),
     )
 
     device: bytes
@@ -377,12 +377,12 @@ class RoomRequested(Message):
     """
 
     TYPE: ClassVar[int] = 16
-    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    TO: ClassVar[Side] = Side.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("bytes", Kind.U64),
-        Field("request", Kind.U32),
-        Field("cause", Kind.STR, bytes_max=64),
+        Field("device", FieldKind.UUID),
+        Field("bytes", FieldKind.U64),
+        Field("request", FieldKind.U32),
+        Field("cause", FieldKind.STR, bytes_max=64),
     )
 
     device: bytes
@@ -396,10 +396,10 @@ class Welcome(Message):
     """Answer to a Hello that was accepted."""
 
     TYPE: ClassVar[int] = 64
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("scheduler_version", Kind.STR, bytes_max=32),
-        Field("tenant_id", Kind.STR, bytes_max=64),
+        Field("scheduler_version", FieldKind.STR, bytes_max=32),
+        Field("tenant_id", FieldKind.STR, bytes_max=64),
     )
 
     scheduler_version: str
@@ -411,16 +411,16 @@ class Settings(Message):
     """The settings in force; sent after Welcome and whenever one changes."""
 
     TYPE: ClassVar[int] = 65
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("turns", Kind.U8),
-        Field("idle_ms", Kind.U32),
-        Field("window_ms", Kind.U32),
-        Field("drain_stall_ms", Kind.U32),
-        Field("reconnect_s", Kind.U32),
-        Field("fallback", Kind.ENUM, enum=Fallback),
-        Field("memory_mode", Kind.ENUM, enum=MemoryMode),
-        Field("reclaim_ms", Kind.U32),
+        Field("turns", FieldKind.U8),
+        Field("idle_ms", FieldKind.U32),
+        Field("window_ms", FieldKind.U32),
+        Field("drain_stall_ms", FieldKind.U32),
+        Field("reconnect_s", FieldKind.U32),
+        Field("fallback", FieldKind.ENUM, enum=Fallback),
+        Field("memory_mode", FieldKind.ENUM, enum=MemoryMode),
+        Field("reclaim_ms", FieldKind.U32),
     )
 
     turns: int
@@ -438,12 +438,12 @@ class TurnGranted(Message):
     """The gate may open. quantum_ms counts only while waiters is above 0."""
 
     TYPE: ClassVar[int] = 66
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("turn_id", Kind.U64),
-        Field("quantum_ms", Kind.U32),
-        Field("waiters", Kind.U32),
-        Field("cause", Kind.STR, bytes_max=128),
+        Field("turn_id", FieldKind.U64),
+        Field("quantum_ms", FieldKind.U32),
+        Field("waiters", FieldKind.U32),
+        Field("cause", FieldKind.STR, bytes_max=128),
     )
 
     turn_id: int
@@ -457,10 +457,10 @@ class TurnRecalled(Message):
     """Shut the gate, drain, answer with TurnDropped or DrainStalled."""
 
     TYPE: ClassVar[int] = 67
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("turn_id", Kind.U64),
-        Field("cause", Kind.STR, bytes_max=128),
+        Field("turn_id", FieldKind.U64),
+        Field("cause", FieldKind.STR, bytes_max=128),
     )
 
     turn_id: int
@@ -476,11 +476,11 @@ class Contention(Message):
     """
 
     TYPE: ClassVar[int] = 68
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("waiters", Kind.U32),
-        Field("tenants", Kind.U32),
-        Field("idle_ms", Kind.U32),
+        Field("waiters", FieldKind.U32),
+        Field("tenants", FieldKind.U32),
+        Field("idle_ms", FieldKind.U32),
     )
 
     waiters: int
@@ -493,10 +493,10 @@ class GateReopened(Message):
     """The recall of this turn is taken back (a drain stall): open the gate again."""
 
     TYPE: ClassVar[int] = 69
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("turn_id", Kind.U64),
-        Field("cause", Kind.STR, bytes_max=128),
+        Field("turn_id", FieldKind.U64),
+        Field("cause", FieldKind.STR, bytes_max=128),
     )
 
     turn_id: int
@@ -508,8 +508,8 @@ class WaitCancelled(Message):
     """Fail every call that waits at the gate now: the kernel was interrupted."""
 
     TYPE: ClassVar[int] = 70
-    TO: ClassVar[Receiver] = Receiver.HOOK
-    FIELDS: ClassVar[tuple[Field, ...]] = (Field("cause", Kind.STR, bytes_max=128),)
+    TO: ClassVar[Side] = Side.HOOK
+    FIELDS: ClassVar[tuple[Field, ...]] = (Field("cause", FieldKind.STR, bytes_max=128),)
 
     cause: str
 
@@ -521,11 +521,11 @@ class MemoryLimit(Message):
     """
 
     TYPE: ClassVar[int] = 71
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("cap_bytes", Kind.U64),
-        Field("others_bytes", Kind.U64),
+        Field("device", FieldKind.UUID),
+        Field("cap_bytes", FieldKind.U64),
+        Field("others_bytes", FieldKind.U64),
     )
 
     device: bytes
@@ -538,11 +538,11 @@ class MemoryAnswered(Message):
     """What the tenant may see of a device's memory."""
 
     TYPE: ClassVar[int] = 72
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("bytes_total", Kind.U64),
-        Field("bytes_used", Kind.U64),
+        Field("device", FieldKind.UUID),
+        Field("bytes_total", FieldKind.U64),
+        Field("bytes_used", FieldKind.U64),
     )
 
     device: bytes
@@ -555,10 +555,10 @@ class QueuePosition(Message):
     """Where the waiting client stands (1 is next) and who holds the device."""
 
     TYPE: ClassVar[int] = 73
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("position", Kind.U32),
-        Field("holder", Kind.STR, bytes_max=128),
+        Field("position", FieldKind.U32),
+        Field("holder", FieldKind.STR, bytes_max=128),
     )
 
     position: int
@@ -573,8 +573,8 @@ class HoldChanged(Message):
     """
 
     TYPE: ClassVar[int] = 75
-    TO: ClassVar[Receiver] = Receiver.HOOK
-    FIELDS: ClassVar[tuple[Field, ...]] = (Field("hold_ms", Kind.U32),)
+    TO: ClassVar[Side] = Side.HOOK
+    FIELDS: ClassVar[tuple[Field, ...]] = (Field("hold_ms", FieldKind.U32),)
 
     hold_ms: int
 
@@ -591,15 +591,15 @@ class MemoryBudget(Message):
     """
 
     TYPE: ClassVar[int] = 76
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("serial", Kind.U32),
-        Field("budget_bytes", Kind.U64),
-        Field("usable_bytes", Kind.U64),
-        Field("park_hint_bytes", Kind.U64),
-        Field("ahead", Kind.ENUM, enum=Ahead),
-        Field("refused_need", Kind.U32),
+        Field("device", FieldKind.UUID),
+        Field("serial", FieldKind.U32),
+        Field("budget_bytes", FieldKind.U64),
+        Field("usable_bytes", FieldKind.U64),
+        Field("park_hint_bytes", FieldKind.U64),
+        Field("ahead", FieldKind.ENUM, enum=Ahead),
+        Field("refused_need", FieldKind.U32),
     )
 
     device: bytes
@@ -618,11 +618,11 @@ class RoomAnswered(Message):
     """
 
     TYPE: ClassVar[int] = 77
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("request", Kind.U32),
-        Field("made", Kind.U8),
+        Field("device", FieldKind.UUID),
+        Field("request", FieldKind.U32),
+        Field("made", FieldKind.U8),
     )
 
     device: bytes
@@ -638,11 +638,11 @@ class RoomAwaited(Message):
     """
 
     TYPE: ClassVar[int] = 78
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("device", Kind.UUID),
-        Field("request", Kind.U32),
-        Field("wait_ms", Kind.U32),
+        Field("device", FieldKind.UUID),
+        Field("request", FieldKind.U32),
+        Field("wait_ms", FieldKind.U32),
     )
 
     device: bytes
@@ -657,10 +657,10 @@ class Refused(Message):
     """
 
     TYPE: ClassVar[int] = 74
-    TO: ClassVar[Receiver] = Receiver.HOOK
+    TO: ClassVar[Side] = Side.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("code", Kind.ENUM, enum=RefusalCode),
-        Field("message", Kind.STR, bytes_max=512),
+        Field("code", FieldKind.ENUM, enum=RefusalCode),
+        Field("message", FieldKind.STR, bytes_max=512),
     )
 
     code: RefusalCode

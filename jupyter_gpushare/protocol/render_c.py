@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from .fields import Kind
+from .fields import FieldKind
 from .schema import EnumSpec, FieldSpec, MessageSpec, Schema
 
 _HEAD = """\
@@ -23,7 +23,12 @@ _HEAD = """\
 #include <stdint.h>
 """
 
-_C_TYPES = {Kind.U8: "uint8_t", Kind.U16: "uint16_t", Kind.U32: "uint32_t", Kind.U64: "uint64_t"}
+_C_TYPES = {
+    FieldKind.U8: "uint8_t",
+    FieldKind.U16: "uint16_t",
+    FieldKind.U32: "uint32_t",
+    FieldKind.U64: "uint64_t",
+}
 
 
 def render(spec: Schema) -> str:
@@ -102,11 +107,11 @@ def _comment(doc: str) -> str:
 
 
 def _declaration(field: FieldSpec) -> str:
-    if field.kind is Kind.STR:
+    if field.kind is FieldKind.STR:
         return f"char {field.name}[{field.bytes_max} + 1]"
-    if field.kind is Kind.UUID:
+    if field.kind is FieldKind.UUID:
         return f"uint8_t {field.name}[16]"
-    if field.kind is Kind.ENUM:
+    if field.kind is FieldKind.ENUM:
         return f"enum {snake(field.enum_name)} {field.name}"
     return f"{_C_TYPES[field.kind]} {field.name}"
 
@@ -134,7 +139,7 @@ def _lists(spec: Schema) -> str:
 
 
 def _limit(field: FieldSpec, masks: dict[str, int]) -> str:
-    if field.kind is Kind.ENUM:
+    if field.kind is FieldKind.ENUM:
         return f"0x{masks[field.enum_name]:x}"
     return str(field.bytes_max)
 

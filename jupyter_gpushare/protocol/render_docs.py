@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .fields import Receiver
+from .fields import Side
 from .schema import EnumSpec, MessageSpec, Schema
 
 _HEAD = """\
@@ -47,8 +47,8 @@ has a zero byte, and when a value is none of its enumeration's.
 def render(spec: Schema) -> str:
     parts = [_HEAD.format(version=spec.protocol_version, body_bytes_max=spec.body_bytes_max)]
     for title, receiver in (
-        ("From the hook to the scheduler", Receiver.SCHEDULER),
-        ("From the scheduler to the hook", Receiver.HOOK),
+        ("From the hook to the scheduler", Side.SCHEDULER),
+        ("From the scheduler to the hook", Side.HOOK),
     ):
         parts.append(f"## {title}\n")
         parts += [_message(m) for m in spec.messages if m.to is receiver]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from .fields import Kind
+from .fields import FieldKind
 from .schema import EnumSpec, FieldSpec, MessageSpec, Schema
 
 _HEAD = '''\
@@ -19,7 +19,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from .fields import Field, Kind, Message, Receiver
+from .fields import Field, FieldKind, Message, Side
 '''
 
 _WIDTH = 100
@@ -50,7 +50,7 @@ def _message(message: MessageSpec) -> str:
         _docstring(message.doc),
         "",
         f"{_INDENT}TYPE: ClassVar[int] = {message.type}",
-        f"{_INDENT}TO: ClassVar[Receiver] = Receiver.{message.to.name}",
+        f"{_INDENT}TO: ClassVar[Side] = Side.{message.to.name}",
         *_field_table(message.fields),
     ]
     if message.fields:
@@ -79,18 +79,18 @@ def _field_table(fields: tuple[FieldSpec, ...]) -> list[str]:
 
 
 def _field(field: FieldSpec) -> str:
-    text = f'Field("{field.name}", Kind.{field.kind.name}'
-    if field.kind is Kind.STR:
+    text = f'Field("{field.name}", FieldKind.{field.kind.name}'
+    if field.kind is FieldKind.STR:
         text += f", bytes_max={field.bytes_max}"
-    if field.kind is Kind.ENUM:
+    if field.kind is FieldKind.ENUM:
         text += f", enum={field.enum_name}"
     return text + ")"
 
 
 def _annotation(field: FieldSpec) -> str:
-    if field.kind is Kind.ENUM:
+    if field.kind is FieldKind.ENUM:
         return field.enum_name
-    return {Kind.STR: "str", Kind.UUID: "bytes"}.get(field.kind, "int")
+    return {FieldKind.STR: "str", FieldKind.UUID: "bytes"}.get(field.kind, "int")
 
 
 def _registry(spec: Schema) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .fields import INTEGER_BYTES, STR_LENGTH_BYTES, UUID_BYTES, Kind, Receiver
+from .fields import INTEGER_BYTES, STR_LENGTH_BYTES, UUID_BYTES, FieldKind, Side
 
 _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
@@ -29,23 +29,23 @@ class FieldSpec:
     """One field as the schema gives it."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     bytes_max: int = 0
     enum_name: str = ""
 
     @property
     def wire_bytes_max(self) -> int:
         """The most bytes that the field takes on the wire."""
-        if self.kind is Kind.STR:
+        if self.kind is FieldKind.STR:
             return STR_LENGTH_BYTES + self.bytes_max
-        return UUID_BYTES if self.kind is Kind.UUID else INTEGER_BYTES[self.kind]
+        return UUID_BYTES if self.kind is FieldKind.UUID else INTEGER_BYTES[self.kind]
 
     @property
     def type_text(self) -> str:
         """The field's type as messages.toml writes it."""
-        if self.kind is Kind.STR:
+        if self.kind is FieldKind.STR:
             return f"str:{self.bytes_max}"
-        return f"enum:{self.enum_name}" if self.kind is Kind.ENUM else self.kind.value
+        return f"enum:{self.enum_name}" if self.kind is FieldKind.ENUM else self.kind.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class MessageSpec:
 
     name: str
     type: int
-    to: Receiver
+    to: Side
     doc: str
     fields: tuple[FieldSpec, ...]
 
@@ -110,7 +110,7 @@ def _message(name: str, table: dict[str, Any], enum_names: set[str]) -> MessageS
     fields = tuple(_field(name, text, enum_names) for text in table["fields"])
     if len({field.name for field in fields}) != len(fields):
         raise SchemaError(f"message {name} has two fields of one name.")
-    return MessageSpec(name, table["type"], Receiver(table["to"]), table["doc"], fields)
+    return MessageSpec(name, table["type"], Side(table["to"]), table["doc"], fields)
 
 
 def _field(message: str, text: str, enum_names: set[str]) -> FieldSpec:
@@ -119,12 +119,12 @@ def _field(message: str, text: str, enum_names: set[str]) -> FieldSpec:
     if not _FIELD_NAME.fullmatch(name):
         raise SchemaError(f"{message}: {name!r} is not a field name.")
     try:
-        kind = Kind(kind_text)
+        kind = FieldKind(kind_text)
     except ValueError:
         raise SchemaError(f"{message}.{name}: {kind_text!r} is not a field type.") from None
-    if kind is Kind.STR:
+    if kind is FieldKind.STR:
         return FieldSpec(name, kind, bytes_max=int(argument))
-    if kind is Kind.ENUM:
+    if kind is FieldKind.ENUM:
         if argument not in enum_names:
             raise SchemaError(f"{message}.{name}: there is no enum {argument!r}.")
         return FieldSpec(name, kind, enum_name=argument)

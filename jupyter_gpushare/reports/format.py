@@ -121,7 +121,7 @@ class NodeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class NodeHello:
     boot: str
     """Names one start of a scheduler: 32 hexadecimal digits, drawn anew each time."""
     version: str
@@ -153,9 +153,9 @@ class Seen:
     """The next report has to be whole."""
 
 
-Message = Hello | Report | Seen
-_TYPES: dict[str, type[Hello] | type[Report] | type[Seen]] = {
-    "hello": Hello,
+Message = NodeHello | Report | Seen
+_TYPES: dict[str, type[NodeHello] | type[Report] | type[Seen]] = {
+    "hello": NodeHello,
     "report": Report,
     "seen": Seen,
 }
@@ -420,7 +420,7 @@ _NODE = _reader(
     waits=_reader(Waits, counts=_waits, sum_s=_number),
 )
 _READERS: dict[type[Any], Read] = {
-    Hello: _reader(Hello, boot=_boot, version=_text, format=_integer),
+    NodeHello: _reader(NodeHello, boot=_boot, version=_text, format=_integer),
     Report: _reader(
         Report,
         boot=_boot,

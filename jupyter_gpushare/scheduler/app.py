@@ -32,10 +32,10 @@ from jupyter_gpushare.version import __version__
 
 from .base.errors import StartError
 from .base.private_file import PrivateLog
-from .base.settings_file import Refused, SettingsFile
+from .base.settings_file import FileRefused, SettingsFile
 from .config import given_settings, setting_traits, start_settings_of, told_changes
 from .devices.visible import DeviceName, Served, asked_for, visible
-from .identity.seen import Seen
+from .identity.seen import Names
 from .parent import watch_parent
 from .process import ProcessOptions, SchedulerProcess
 from .report.options import report_options
@@ -254,11 +254,11 @@ class GPUShareScheduler(JupyterApp):
             if self.only_checks:
                 if file:
                     file.check()
-                told = "" if self.hub else unseen_told(Seen().unseen(settings.now))
+                told = "" if self.hub else unseen_told(Names().unseen(settings.now))
                 if told:
                     print(told)
                 return
-        except (SettingsError, Refused) as error:
+        except (SettingsError, FileRefused) as error:
             raise StartError(str(error)) from error
         directory = RuntimeDir(path, open_to_all=self.serves_all, version=__version__)
         self._start_logging(directory.path)

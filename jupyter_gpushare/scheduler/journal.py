@@ -34,7 +34,7 @@ from jupyter_gpushare.core.settings import SchedulerSettings
 
 from .base.errors import StartError
 from .base.private_file import written_anew
-from .standing import Standing
+from .standing import StillHolds
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Journal:
         """When a file was put aside last. Their names are in the order of their times, also where
         the time of day goes back."""
         self._file_bytes_max = file_bytes_max
-        self._standing = Standing()
+        self._standing = StillHolds()
         self._head = {
             "journal": FORMAT,
             "settings": hidden(as_json(SettingsChanged(settings=settings)))["settings"],

@@ -35,7 +35,7 @@ _CAUSE = "said to a scheduler before this one"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class KeptPlace:
     """What a tenant has said that it needs, and the devices on which it was put for that."""
 
     need: str
@@ -53,7 +53,7 @@ class KeptFile:
         """By the owner's key: an account of the node may have the name of a user of the hub."""
         self._groups_by_name: dict[str, tuple[str, ...]] = {}
         """As an earlier version wrote them; each until its owner registers a tenant."""
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, KeptPlace] = {}
         try:
             with path.open(encoding="utf-8") as file:
                 self._take(json.loads(file.read(_BYTES_MAX)))
@@ -90,7 +90,7 @@ class KeptFile:
         self, event: TenantRegistered | NeedAsked, placed_on: tuple[DeviceId, ...]
     ) -> None:
         """The tenant was put on these devices, or needs something else there."""
-        self._places[event.tenant] = Place(event.need, event.need_devices, placed_on)
+        self._places[event.tenant] = KeptPlace(event.need, event.need_devices, placed_on)
         if len(self._places) > TENANTS_MAX:
             del self._places[next(iter(self._places))]
         self._write()
@@ -157,6 +157,6 @@ def _groups(said: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {str(owner): tuple(map(str, each)) for owner, each in said.items()}
 
 
-def _place(said: Mapping[str, Any]) -> Place:
+def _place(said: Mapping[str, Any]) -> KeptPlace:
     devices = tuple(DeviceId(str(device)) for device in said["placed_on"])
-    return Place(str(said["need"]), str(said["need_devices"]), devices)
+    return KeptPlace(str(said["need"]), str(said["need_devices"]), devices)

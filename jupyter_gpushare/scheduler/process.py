@@ -43,7 +43,7 @@ from .http.handover import Handover
 from .identity.admission import Admission
 from .identity.recovery import Recovery, expected_clients, sees_everybody
 from .identity.registrants import RegistrantWatch
-from .identity.seen import Seen
+from .identity.seen import Names
 from .identity.tenants import TenantBook
 from .identity.tokens import TokenSigner, load_or_make_key, owner_of
 from .journal import Journal, as_it_is
@@ -235,7 +235,7 @@ class SchedulerProcess:
             settings=options.settings,
             settings_file=options.settings_file,
             administration=administration,
-            seen=Seen(accounts=not options.hub),
+            seen=Names(accounts=not options.hub),
             timeline=self._timeline,
             past_waits=self._past_waits,
             now_s=loop.time,

@@ -9,7 +9,7 @@ from typing import Any
 from jupyter_gpushare.core import events as ev
 
 
-class Standing:
+class StillHolds:
     """The latest event about each device, tenant and process that are there."""
 
     def __init__(self) -> None:

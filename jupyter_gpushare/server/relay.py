@@ -35,7 +35,7 @@ class NotAbleTo(Exception):
     """The kernel shares the GPU, and cannot do this one thing."""
 
 
-class Link(Protocol):
+class RelayLink(Protocol):
     """scheduler_client.py has the real one."""
 
     @property
@@ -49,7 +49,7 @@ class Relay:
     def __init__(
         self,
         *,
-        link: Link,
+        link: RelayLink,
         client: AsyncSchedulerClient,
         reader: AsyncSchedulerClient,
         kernels: ServerKernels,

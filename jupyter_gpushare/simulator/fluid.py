@@ -20,7 +20,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedSpan:
     """From `start_s` to `end_s` each of these owners had its part of the device."""
 
     start_s: Seconds
@@ -28,11 +28,11 @@ class Served:
     parts: Mapping[str, float]
 
 
-def fluid(demands: Sequence[Demand], weights: Mapping[str, float]) -> list[Served]:
+def fluid(demands: Sequence[Demand], weights: Mapping[str, float]) -> list[ServedSpan]:
     """The service of the reference, in the order of time. `weights` names those that are not 1."""
     waiting = sorted(demands, key=lambda demand: demand.at_s)
     left: dict[str, Seconds] = {}
-    served: list[Served] = []
+    served: list[ServedSpan] = []
     now_s, place = 0.0, 0
     while place < len(waiting) or left:
         if not left:
@@ -46,7 +46,7 @@ def fluid(demands: Sequence[Demand], weights: Mapping[str, float]) -> list[Serve
         end_s = min(now_s + left[owner] / part for owner, part in parts.items())
         if place < len(waiting):
             end_s = min(end_s, waiting[place].at_s)
-        served.append(Served(now_s, end_s, parts))
+        served.append(ServedSpan(now_s, end_s, parts))
         for owner, part in parts.items():
             left[owner] -= part * (end_s - now_s)
         left = {owner: work_s for owner, work_s in left.items() if work_s > 1e-9}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from jupyter_gpushare.core.ids import Seconds
 
-from .base.record import Foretold, Kind, Span
-from .fluid import Served
+from .base.record import Foretold, Kind, PartOfTime
+from .fluid import ServedSpan
 
 SHORT_S: Seconds = 5.0
 """Cells with less work are short."""
@@ -27,7 +27,7 @@ how a cell falls on the end of a window."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class OwnerUse:
     """An owner had so much of a device."""
 
     owner: str
@@ -60,7 +60,9 @@ def window_s(owners: int, longest_quantum_s: Seconds) -> Seconds:
     return max(60.0, 4 * owners * longest_quantum_s)
 
 
-def jain(uses: Iterable[Use], reference: Iterable[Served], *, window: Seconds) -> list[float]:
+def jain(
+    uses: Iterable[OwnerUse], reference: Iterable[ServedSpan], *, window: Seconds
+) -> list[float]:
     """Jain's index of one device, for each window in which two owners or more are entitled: of
     what each had, divided by what the reference gives it. 1: everybody had the same part of what is
     due."""
@@ -99,7 +101,7 @@ def _by_window(start_s: Seconds, end_s: Seconds, window: Seconds) -> Iterable[tu
         number += 1
 
 
-def lag_s_max(uses: Iterable[Use], reference: Iterable[Served]) -> Seconds:
+def lag_s_max(uses: Iterable[OwnerUse], reference: Iterable[ServedSpan]) -> Seconds:
     """The most device time that an owner was behind the reference."""
     steps: list[tuple[Seconds, str, float]] = []
     for served in reference:
@@ -120,12 +122,12 @@ def lag_s_max(uses: Iterable[Use], reference: Iterable[Served]) -> Seconds:
     return most_s
 
 
-def time_of(spans: Iterable[Span], *kinds: Kind) -> Seconds:
+def time_of(spans: Iterable[PartOfTime], *kinds: Kind) -> Seconds:
     """Device time that went into these."""
     return sum((s.end_s - s.start_s) * s.share for s in spans if s.kind in kinds)
 
 
-def idle_while_eligible_s(spans: Iterable[Span]) -> Seconds:
+def idle_while_eligible_s(spans: Iterable[PartOfTime]) -> Seconds:
     """How long devices were nobody's while a notebook waited for them, over all devices."""
     changes: dict[int, list[tuple[Seconds, int, int]]] = {}
     for span in spans:

@@ -14,12 +14,12 @@ from .baselines.gemini import GeminiDevice
 from .baselines.nvshare import NvshareDevice
 from .baselines.reservation import ReservationNode
 from .baselines.timeslicing import TimeslicingDevice
-from .ours.node import Node
+from .ours.node import SimulatedNode
 from .run import MakePolicy
 
 
 def _ours(devices: range, loop: Loop, world: World) -> Policy:
-    return Node(
+    return SimulatedNode(
         devices,
         loop=loop,
         settings=world.settings,

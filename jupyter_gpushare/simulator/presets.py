@@ -61,7 +61,7 @@ class Mine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
+class Situation:
     """A situation in which people share devices."""
 
     words: str
@@ -143,15 +143,15 @@ class Preset:
             at_s += source.expovariate(1 / people.every_s)
 
 
-PRESETS: dict[str, Preset] = {
-    "classroom": Preset(
+PRESETS: dict[str, Situation] = {
+    "classroom": Situation(
         words="40 students run short cells on one device",
         devices=1,
         device_gib=140,
         lasts_s=1800,
         people=People(count=40, every_s=30, median_s=0.3, gib=3),
     ),
-    "lab": Preset(
+    "lab": Situation(
         words="8 researchers on one device, whose memory is oversubscribed three times",
         devices=1,
         device_gib=80,
@@ -159,7 +159,7 @@ PRESETS: dict[str, Preset] = {
         people=People(count=8, every_s=150, median_s=1.0, gib=30, long_part=0.2, long_s=40),
         weights="person-1=2",
     ),
-    "overnight": Preset(
+    "overnight": Situation(
         words="8 programs of one to two hours, and 6 people who work beside them for four hours",
         devices=4,
         device_gib=80,
@@ -168,7 +168,7 @@ PRESETS: dict[str, Preset] = {
         jobs=Jobs(count=8, shortest_s=3600, longest_s=7200, within_s=3600, gib=20),
         weights="batch-1=2, batch-2=2",
     ),
-    "workstation": Preset(
+    "workstation": Situation(
         words="one person on one device: a training, an exploring notebook, and a server program",
         devices=1,
         device_gib=80,
@@ -196,7 +196,7 @@ PRESETS: dict[str, Preset] = {
             ),
         ),
     ),
-    "two-trainings": Preset(
+    "two-trainings": Situation(
         words="one person's two trainings on one device, the second begins an hour later",
         devices=1,
         device_gib=80,
@@ -206,7 +206,7 @@ PRESETS: dict[str, Preset] = {
             Mine(name="new", gib=4, from_s=3600, shortest_s=2500, longest_s=3000),
         ),
     ),
-    "many-nodes": Preset(
+    "many-nodes": Situation(
         words="3,000 notebooks on 1,000 devices, eight devices to a node",
         devices=1000,
         device_gib=80,

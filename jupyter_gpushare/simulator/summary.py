@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from jupyter_gpushare.core.ids import Seconds
 
 from . import metrics
-from .base.record import Kind, Record, Span
+from .base.record import Kind, PartOfTime, Record
 from .base.workload import Workload, placed, solo_ends
 from .base.world import World
 from .fluid import Demand, fluid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class PolicyFigures:
     """One policy on one workload. Shares are of all devices' time until the last cell ended."""
 
     policy: str
@@ -49,7 +49,7 @@ def summarised(
     *,
     devices: int,
     world: World,
-) -> Figures:
+) -> PolicyFigures:
     """The figures of a record."""
     ends = [end_s for end_s in record.ends_s if not math.isnan(end_s)]
     makespan_s = max(ends, default=0.0)
@@ -58,7 +58,7 @@ def summarised(
     spans = list(record.spans())
     device_s = devices * makespan_s or 1.0
     indices, lag_s = _fairness(workload, spans, devices, world)
-    return Figures(
+    return PolicyFigures(
         policy=policy,
         jain=metrics.mean(indices),
         lag_s_max=lag_s,
@@ -79,7 +79,7 @@ def summarised(
 
 def _fairness(
     workload: Workload,
-    spans: list[Span],
+    spans: list[PartOfTime],
     devices: int,
     world: World,
 ) -> tuple[list[float], Seconds]:
@@ -92,10 +92,10 @@ def _fairness(
     for cell in workload.cells:
         demand = Demand(cell.at_s, owners[cell.notebook], cell.work_s)
         demands[places[cell.notebook]].append(demand)
-    uses: defaultdict[int, list[metrics.Use]] = defaultdict(list)
+    uses: defaultdict[int, list[metrics.OwnerUse]] = defaultdict(list)
     for span in spans:
         if span.kind is not Kind.WAIT:
-            use = metrics.Use(owners[span.notebook], span.start_s, span.end_s, span.share)
+            use = metrics.OwnerUse(owners[span.notebook], span.start_s, span.end_s, span.share)
             uses[places[span.notebook]].append(use)
     indices: list[float] = []
     lag_s = 0.0

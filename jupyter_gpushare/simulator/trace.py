@@ -80,7 +80,7 @@ def _object(number: int, line: str) -> dict[str, Any]:
 
 def read_trace(lines: Iterable[tuple[int, dict[str, Any]]]) -> Workload:
     """The workload of a trace; raises SimulationError with the number of the line."""
-    reader = _Reader()
+    reader = _TraceReader()
     for number, line in lines:
         reader.take(number, line)
     return reader.workload()
@@ -92,7 +92,7 @@ def _wrong(
     return SimulationError(f"Line {number} of the trace {what}. {todo}")
 
 
-class _Reader:
+class _TraceReader:
     """What has been read so far."""
 
     def __init__(self) -> None:

@@ -15,11 +15,11 @@ import tornado.web
 from tornado.httputil import HTTPServerRequest
 
 from . import pages
-from .callers import Caller, CallerRefused, Callers, MetricsToken
+from .callers import CallerRefused, MetricsToken, Viewer, Viewers
 from .fleet import Fleet
-from .follow import Followers
+from .follow import PageFollowers
 from .headers import DATA_HEADERS, PAGE_HEADERS
-from .metrics import Counters
+from .metrics import ViewCounters
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class ViewState:
     """What the parts of the view share."""
 
     fleet: Fleet
-    callers: Callers
+    callers: Viewers
     prefix: str
     """Of all routes: begins and ends with a slash."""
     clock_s: Callable[[], float]
@@ -45,7 +45,7 @@ class ViewState:
     """Whether an account of a node is the hub's user of its name."""
     data_dir: Path | None = None
     """Where a part may keep what outlives a restart; None: nowhere."""
-    counters: Counters = field(default_factory=Counters)
+    counters: ViewCounters = field(default_factory=ViewCounters)
     """What Prometheus reads of the view itself."""
     metrics_token: MetricsToken = field(default_factory=lambda: MetricsToken(None))
     listeners: list[Listener] = field(default_factory=list)
@@ -53,11 +53,11 @@ class ViewState:
     closers: list[Callable[[], None]] = field(default_factory=list)
     """Called when the view ends: streams to end, files to close."""
 
-    followers: Followers = field(init=False)
+    followers: PageFollowers = field(init=False)
     """Of the page's answers."""
 
     def __post_init__(self) -> None:
-        self.followers = Followers(
+        self.followers = PageFollowers(
             self.fleet, self.clock_s, accounts_are_users=self.accounts_are_users
         )
 
@@ -72,7 +72,7 @@ def is_opened(request: HTTPServerRequest) -> bool:
     return request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
 
 
-class RequestRefused(Exception):
+class QueryRefused(Exception):
     """What is asked makes no sense: a sentence on what is wrong, and one on what to do."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
@@ -84,7 +84,7 @@ class ViewHandler(tornado.web.RequestHandler):
     """An answer for a caller who is known. Routes give it `state`, if its class has none."""
 
     state: ViewState
-    caller: Caller
+    caller: Viewer
     takes_metrics_token: ClassVar[bool] = False
     for_browser: ClassVar[bool] = False
     """A page: whoever has not logged in is led to the hub."""
@@ -100,13 +100,11 @@ class ViewHandler(tornado.web.RequestHandler):
 
     async def prepare(self) -> None:
         if self.request.method not in ALLOWED_METHODS:
-            raise RequestRefused(
-                HTTPStatus.METHOD_NOT_ALLOWED, "The view only shows. Ask with GET."
-            )
+            raise QueryRefused(HTTPStatus.METHOD_NOT_ALLOWED, "The view only shows. Ask with GET.")
         if self.takes_metrics_token and self.state.metrics_token.fits(
             self.request.headers.get("Authorization")
         ):
-            self.caller = Caller("", is_admin=True)
+            self.caller = Viewer("", is_admin=True)
             return
         caller = await self.state.callers.caller(self)
         if caller is None:
@@ -121,16 +119,16 @@ class ViewHandler(tornado.web.RequestHandler):
             query = f"?{self.request.query}" if self.request.query else ""
             self.redirect(f"{self.state.prefix}login{query}")
             return
-        raise RequestRefused(
+        raise QueryRefused(
             HTTPStatus.FORBIDDEN,
             "Nobody has logged in here. Open the page of the view, or send a hub token in the "
             "header Authorization.",
         )
 
     def for_administrators(self) -> None:
-        """Raises RequestRefused for others."""
+        """Raises QueryRefused for others."""
         if not self.caller.is_admin:
-            raise RequestRefused(
+            raise QueryRefused(
                 HTTPStatus.FORBIDDEN,
                 "This is for administrators of the GPUs alone. Ask one for the hub's role "
                 "gpushare-admin.",
@@ -145,7 +143,7 @@ class ViewHandler(tornado.web.RequestHandler):
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """A request's mistake is the caller's affair; a traceback is kept for ours."""
-        if not isinstance(value, RequestRefused | CallerRefused | tornado.web.HTTPError):
+        if not isinstance(value, QueryRefused | CallerRefused | tornado.web.HTTPError):
             log.error("%s %s failed", self.request.method, self.request.path, exc_info=value)
 
 
@@ -159,7 +157,7 @@ class NotFoundHandler(ViewHandler):
     """What is nowhere: whoever asks need not have logged in."""
 
     async def prepare(self) -> None:
-        raise RequestRefused(
+        raise QueryRefused(
             HTTPStatus.NOT_FOUND,
             f"There is nothing here. The page of the view is {self.state.prefix}, and "
             f"{API}/openapi.yaml lists what else there is.",
@@ -178,7 +176,7 @@ def routes(state: ViewState) -> list[Route]:
 
 
 def _said(status: int, error: BaseException | None) -> tuple[int, str]:
-    if isinstance(error, RequestRefused | CallerRefused):
+    if isinstance(error, QueryRefused | CallerRefused):
         return error.status, str(error)
     if isinstance(error, tornado.web.MissingArgumentError):
         return status, f"The request has no {error.arg_name}. Add it to the query."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Viewer:
     """A user of the hub. An administrator has the scope `custom:gpushare:admin`."""
 
     name: str

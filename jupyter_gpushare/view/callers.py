@@ -14,7 +14,7 @@ from tornado.web import RequestHandler
 from jupyter_gpushare.hub.auth import HubError, HubTokens, token_of
 from jupyter_gpushare.reports.node_tokens import read_regular
 
-from .caller import Caller as Caller
+from .caller import Viewer as Viewer
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +29,16 @@ class CallerRefused(Exception):
         self.status = status
 
 
-class Callers(Protocol):
+class Viewers(Protocol):
     """Says who calls; None: nobody has logged in. Raises CallerRefused."""
 
-    async def caller(self, handler: RequestHandler) -> Caller | None: ...
+    async def caller(self, handler: RequestHandler) -> Viewer | None: ...
 
     def routes(self, prefix: str) -> list[tuple[Any, ...]]:
         """Through which people log in. The page leads them to `login` below the prefix."""
 
 
-async def caller_of_token(tokens: HubTokens, authorization: str) -> Caller:
+async def caller_of_token(tokens: HubTokens, authorization: str) -> Viewer:
     """Raises CallerRefused."""
     token = token_of(authorization)
     if token is None:
@@ -51,7 +51,7 @@ async def caller_of_token(tokens: HubTokens, authorization: str) -> Caller:
         user = await tokens.owner_of(token)
     except HubError as error:
         raise CallerRefused(error.status, str(error)) from error
-    return Caller(user.name, user.admin)
+    return Viewer(user.name, user.admin)
 
 
 class MetricsToken:
@@ -73,7 +73,7 @@ class MetricsToken:
         return bool(kept) and hmac.compare_digest(kept, shown.encode("utf-8", "replace"))
 
 
-def hub_callers(environ: Mapping[str, str]) -> Callers:
+def hub_callers(environ: Mapping[str, str]) -> Viewers:
     """For a service of a hub; raises HubUnavailable where there is no hub to ask."""
     from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
 

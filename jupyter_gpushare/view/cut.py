@@ -21,7 +21,7 @@ from typing import Any
 from jupyter_gpushare.reports.format import DeviceRow, Place, TenantRow
 
 from .advice import advice_of
-from .caller import Caller
+from .caller import Viewer
 from .fleet import SKEW_S, Fleet, Node
 from .glance import Glance, Glances
 from .query import ROWS_MAX, Query
@@ -56,7 +56,7 @@ class Sight:
     else an account may be another person than the user of its name."""
 
     fleet: Fleet
-    caller: Caller
+    caller: Viewer
     now_s: float
     glances: Glances = field(default_factory=Glances)
     accounts_are_users: bool = False

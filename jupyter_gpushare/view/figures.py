@@ -15,7 +15,7 @@ from pathlib import Path
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from tornado.iostream import StreamClosedError
 
-from .api import API, RequestRefused, Route, ViewHandler, ViewState
+from .api import API, QueryRefused, Route, ViewHandler, ViewState
 from .metrics import FleetCollector, text_of
 from .usage import DAY_S
 from .usage_file import USAGE_FILE, UsageFile
@@ -84,9 +84,9 @@ class Tables:
 
     @contextmanager
     def one_for(self, caller: str) -> Iterator[None]:
-        """Raises RequestRefused."""
+        """Raises QueryRefused."""
         if self._asked.total() >= TABLES_MAX or self._asked[caller] >= TABLES_OF_A_CALLER_MAX:
-            raise RequestRefused(
+            raise QueryRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "Too many tables of GPU-hours are being made or sent. Ask again soon.",
             )
@@ -106,7 +106,7 @@ class UsageHandler(ViewHandler):
     async def get(self) -> None:
         usage = self._tables.usage
         if usage is None:
-            raise RequestRefused(
+            raise QueryRefused(
                 HTTPStatus.NOT_FOUND,
                 "This view keeps no GPU-hours. Start it with a data directory (--data-dir).",
             )
@@ -115,7 +115,7 @@ class UsageHandler(ViewHandler):
         try:
             question = question_of(arguments, owner, int(self.state.wall_s() // DAY_S))
         except BadQuestion as error:
-            raise RequestRefused(HTTPStatus.BAD_REQUEST, str(error)) from error
+            raise QueryRefused(HTTPStatus.BAD_REQUEST, str(error)) from error
         with self._tables.one_for(self.caller.name):
             await self._send(usage, question)
 
@@ -124,7 +124,7 @@ class UsageHandler(ViewHandler):
             table = await asyncio.wrap_future(usage.table(question))
         except (sqlite3.Error, OSError) as error:
             log.error("the GPU-hours cannot be read: %s", error)
-            raise RequestRefused(
+            raise QueryRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "The GPU-hours cannot be read now. Look at what the view's log says.",
             ) from error

@@ -18,7 +18,7 @@ from jupyter_gpushare.reports.format import (
     MESSAGE_BYTES_MAX,
     TENANTS_MAX,
     DeviceRow,
-    Hello,
+    NodeHello,
     NodeRow,
     Report,
     ReportError,
@@ -97,7 +97,7 @@ class Fleet:
 
     # ---- what nodes do ----
 
-    def hello(self, name: str, hello: Hello, *, now_s: float) -> Seen:
+    def hello(self, name: str, hello: NodeHello, *, now_s: float) -> Seen:
         """A scheduler has come. Raises OlderBoot, and ReportError for one of another format."""
         node = self._node(name, now_s)
         self.changed.add(name)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
-from .caller import Caller
+from .caller import Viewer
 from .cut import Sight, answer_of_events, news_of
 from .fleet import Fleet
 from .glance import Glances
@@ -47,7 +47,7 @@ class TooManyFollowers(Exception):
 class _Evaluated:
     """One query of one caller."""
 
-    caller: Caller
+    caller: Viewer
     query: Query
     followers: int = 0
     number: int = 0
@@ -66,7 +66,7 @@ class _Follower:
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Followers:
+class PageFollowers:
     """`clock` measures what evaluations take of the processor; `now_s` is the fleet's time."""
 
     def __init__(
@@ -82,14 +82,14 @@ class Followers:
         self._accounts_are_users = accounts_are_users
         self._clock = clock
         self._glances = Glances()
-        self._evaluated: dict[tuple[Caller, Query], _Evaluated] = {}
-        self._followers: dict[_Follower, Caller] = {}
+        self._evaluated: dict[tuple[Viewer, Query], _Evaluated] = {}
+        self._followers: dict[_Follower, Viewer] = {}
         self._reports = 0
 
     def __len__(self) -> int:
         return len(self._followers)
 
-    def sight_of(self, caller: Caller) -> Sight:
+    def sight_of(self, caller: Viewer) -> Sight:
         """All nodes as the caller may see them now."""
         return Sight(
             self._fleet,
@@ -114,7 +114,7 @@ class Followers:
 
     async def serve(
         self,
-        caller: Caller,
+        caller: Viewer,
         query: Query,
         send: Send,
         *,

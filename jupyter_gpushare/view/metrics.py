@@ -36,7 +36,7 @@ _BOUNDS = [*map(floatToGoString, WAIT_BOUNDS_S), "+Inf"]
 
 
 @dataclass(slots=True)
-class Counters:
+class ViewCounters:
     """Of the view itself. The service counts; nodes are in the Fleet."""
 
     refused_nodes: int = 0
@@ -216,7 +216,7 @@ class FleetCollector:
     def __init__(
         self,
         fleet: Fleet,
-        counters: Counters,
+        counters: ViewCounters,
         clocks: Callable[[], tuple[float, float]],
         followers: Callable[[], int] = lambda: 0,
     ) -> None:

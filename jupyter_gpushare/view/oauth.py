@@ -15,7 +15,7 @@ from tornado.web import HTTPError, RequestHandler
 from jupyter_gpushare.hub.auth import HubError, HubTokenRefused, HubTokens
 
 from .api import is_opened
-from .callers import Caller, CallerRefused, caller_of_token
+from .callers import CallerRefused, Viewer, caller_of_token
 from .headers import PAGE_HEADERS
 
 _WITHOUT_XSRF = ("no-cors", "websocket")
@@ -67,12 +67,12 @@ class OAuthCallers:
         self._auth = _Auth()
         self._auth.tokens = tokens
 
-    async def caller(self, handler: RequestHandler) -> Caller | None:
+    async def caller(self, handler: RequestHandler) -> Viewer | None:
         authorization = handler.request.headers.get("Authorization")
         if authorization is not None:
             return await caller_of_token(self._tokens, authorization)
         user = await self._auth.user_of(handler)
-        return None if user is None else Caller(user["name"], user["admin"])
+        return None if user is None else Viewer(user["name"], user["admin"])
 
     def routes(self, prefix: str) -> list[tuple[Any, ...]]:
         arguments = {"auth": self._auth, "home": prefix}

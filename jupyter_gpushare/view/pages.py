@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler, StaticFileHandler
 
-from .caller import Caller
+from .caller import Viewer
 from .cut import (
     answer_of_events,
     answer_of_node,
@@ -24,7 +24,7 @@ from .cut import (
     answer_of_summary,
     answer_of_tenants,
 )
-from .follow import Followers, TooManyFollowers
+from .follow import PageFollowers, TooManyFollowers
 from .headers import DATA_HEADERS
 from .query import Query, QueryError, query_of
 
@@ -38,17 +38,17 @@ NOT_BUILT = (
 )
 
 
-class State(Protocol):
+class PageState(Protocol):
     """What the handlers need of the service."""
 
     @property
-    def followers(self) -> Followers: ...
+    def followers(self) -> PageFollowers: ...
 
 
 Route = tuple[str, type[RequestHandler], dict[str, Any]]
 
 
-def routes(state: State, base: type[RequestHandler]) -> list[Route]:
+def routes(state: PageState, base: type[RequestHandler]) -> list[Route]:
     """Patterns are relative to the service's prefix, which ends with a slash."""
     handlers: list[tuple[str, type[Asked]]] = [
         ("", PageHandler),
@@ -70,8 +70,8 @@ def routes(state: State, base: type[RequestHandler]) -> list[Route]:
 class Asked(RequestHandler):
     """Of a caller whom the base class knows."""
 
-    state: ClassVar[State]
-    caller: Caller
+    state: ClassVar[PageState]
+    caller: Viewer
     for_browser: ClassVar[bool] = False
 
     def query(self) -> Query:

@@ -19,7 +19,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketP
 from jupyter_gpushare.hub.auth import token_of
 from jupyter_gpushare.reports.format import (
     MESSAGE_BYTES_MAX,
-    Hello,
+    NodeHello,
     Report,
     ReportError,
     Seen,
@@ -30,7 +30,7 @@ from jupyter_gpushare.reports.format import (
 from .credentials import Credentials, NodeRefused
 from .fleet import Fleet, OlderBoot
 from .headers import DATA_HEADERS
-from .metrics import Counters
+from .metrics import ViewCounters
 from .pace import Pace
 
 log = logging.getLogger(__name__)
@@ -69,9 +69,9 @@ class Receiver:
         clock_s: Callable[[], float],
         wall_s: Callable[[], float],
         hello_s_max: float = HELLO_S_MAX,
-        counters: Counters | None = None,
+        counters: ViewCounters | None = None,
     ) -> None:
-        self.counters = counters or Counters()
+        self.counters = counters or ViewCounters()
         self.hello_s_max = hello_s_max
         self._fleet = fleet
         self._credentials = credentials
@@ -126,7 +126,7 @@ class Receiver:
 
     def _took(self, connection: ReportsHandler, text: str | bytes, now_s: float) -> Seen:
         name, message = connection.name, message_of(text)
-        if isinstance(message, Hello) and not connection.boot:
+        if isinstance(message, NodeHello) and not connection.boot:
             seen = self._fleet.hello(name, message, now_s=now_s)
             connection.boot = message.boot
             before, self._current[name] = self._current.get(name), connection

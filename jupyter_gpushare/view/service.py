@@ -26,7 +26,7 @@ from jupyter_gpushare.scheduler.parent import watch_parent
 
 from .api import ViewState
 from .app import make_app, make_reports_app
-from .callers import Callers, MetricsToken
+from .callers import MetricsToken, Viewers
 from .credentials import Credentials, EitherOf, FileTokens
 from .fleet import Fleet
 from .receiver import RECHECK_S, Receiver
@@ -119,7 +119,7 @@ class View:
     def __init__(
         self,
         options: ViewOptions,
-        callers: Callers,
+        callers: Viewers,
         credentials: Credentials,
         *,
         clock_s: Callable[[], float] = time.monotonic,
@@ -266,7 +266,7 @@ class View:
         self._tls, self._tls_seen = context, seen
 
 
-async def serve(options: ViewOptions, callers: Callers) -> None:
+async def serve(options: ViewOptions, callers: Viewers) -> None:
     """Until a signal, or until the hub that started us is gone. Raises ViewError."""
     raise_descriptor_limit()
     tune_interpreter()

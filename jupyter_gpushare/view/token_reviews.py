@@ -70,7 +70,7 @@ def api_server(environ: Mapping[str, str], directory: Path = IN_POD) -> ApiServe
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownToken:
     asked_s: float
     found: str | NodeRefused
 
@@ -95,8 +95,8 @@ class TokenReviews:
         self._audience = audience
         self._clock_s = clock_s
         self._questions = asyncio.Semaphore(QUESTIONS_MAX)
-        self._names: OrderedDict[bytes, _Known] = OrderedDict()
-        self._refused: OrderedDict[bytes, _Known] = OrderedDict()
+        self._names: OrderedDict[bytes, _KnownToken] = OrderedDict()
+        self._refused: OrderedDict[bytes, _KnownToken] = OrderedDict()
         self._client: SimpleAsyncHTTPClient | None = None
 
     def may_know(self, token: str) -> bool:
@@ -132,7 +132,7 @@ class TokenReviews:
         self._refused.pop(key, None)
         # Apart, so that invented tokens do not make us forget those of nodes.
         kept = self._names if isinstance(found, str) else self._refused
-        kept[key] = _Known(self._clock_s(), found)
+        kept[key] = _KnownToken(self._clock_s(), found)
         if len(kept) > TOKENS_KEPT_MAX:
             kept.popitem(last=False)
 
@@ -222,7 +222,7 @@ class TokenReviews:
         return found
 
 
-def _kept_s(known: _Known) -> float:
+def _kept_s(known: _KnownToken) -> float:
     return KEPT_S if isinstance(known.found, str) else REFUSED_KEPT_S
 
 

@@ -48,7 +48,7 @@ GONE_MAX = 1024
 """Counters of tenants that a node reports no more are kept for so long, and so many of them."""
 
 
-class Line(NamedTuple):
+class UsageLine(NamedTuple):
     """What seconds are added up for. Those of an owner have the group ""; those of a group are in
     a line for each owner in it."""
 
@@ -81,10 +81,10 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class UsageChanges:
     """What the file has to learn, all of it at once."""
 
-    lines: Mapping[Line, float]
+    lines: Mapping[UsageLine, float]
     """Seconds to add."""
     nodes: list[HeardOf]
     cleared: list[str]
@@ -125,7 +125,7 @@ class _NodeCounters:
     cut_at_s: float = -math.inf
 
 
-class Usage:
+class UsageRecord:
     """`accounts_are_users`: accounts of all nodes are the hub's users of these names."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Usage:
     ) -> None:
         self._began_wall_s = min(known.until_wall_s, wall_s)
         self._accounts_are_users = accounts_are_users
-        self._lines: dict[Line, float] = {}
+        self._lines: dict[UsageLine, float] = {}
         self._looked_at: set[str] = set()
         self._forgotten: set[str] = set()
         self._nodes: dict[str, _NodeCounters] = {}
@@ -156,7 +156,7 @@ class Usage:
             elif node.sequence >= 0 and node.row is not None:  # else its rows are of another boot
                 self._take_node(node, now_s, wall_s)
 
-    def changes(self) -> Changes:
+    def changes(self) -> UsageChanges:
         """What has become of it since this was last asked."""
         nodes, cleared, ended, counters = [], [*self._forgotten], [], []
         for name in self._looked_at:
@@ -171,7 +171,7 @@ class Usage:
                 else:
                     counters.append((name, tenant, counter.held_s))
             known.cleared, known.touched = False, set()
-        made = Changes(self._lines, nodes, cleared, [*self._forgotten], ended, counters)
+        made = UsageChanges(self._lines, nodes, cleared, [*self._forgotten], ended, counters)
         self._lines, self._looked_at, self._forgotten = {}, set(), set()
         return made
 
@@ -250,12 +250,12 @@ class Usage:
                 known.lines_day, known.lines = day, set()
             if not _has_line(known, (owner, "")):
                 kind, owner = ACCOUNT, OTHERS
-            self._add_to(Line(day, kind, owner, "", node.name), seconds * share)
+            self._add_to(UsageLine(day, kind, owner, "", node.name), seconds * share)
             for group in {*row.groups} - {""}:
                 if _has_line(known, (owner, group)):
-                    self._add_to(Line(day, kind, owner, group, node.name), seconds * share)
+                    self._add_to(UsageLine(day, kind, owner, group, node.name), seconds * share)
 
-    def _add_to(self, line: Line, seconds: float) -> None:
+    def _add_to(self, line: UsageLine, seconds: float) -> None:
         if line in self._lines or len(self._lines) < UNWRITTEN_MAX:
             self._lines[line] = self._lines.get(line, 0.0) + seconds
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from .fleet import Fleet
-from .usage import ACCOUNT, DAY_S, HUB, Changes, HeardOf, Known, Usage
+from .usage import ACCOUNT, DAY_S, HUB, HeardOf, Known, UsageChanges, UsageRecord
 from .usage_table import Question, Row, lines_of
 
 log = logging.getLogger(__name__)
@@ -85,12 +85,12 @@ class UsageFile:
         self._lock = _locked(path)
         self._file = _Sqlite(path)
         known = self._file.known(wall_clock())
-        self.usage = Usage(
+        self.usage = UsageRecord(
             known, now_s=now_s, wall_s=wall_clock(), accounts_are_users=accounts_are_users
         )
         self._writer = ThreadPoolExecutor(1, "usage-writer")
         self._reader = ThreadPoolExecutor(1, "usage-reader")
-        self._writing: tuple[Future[bool], Changes] | None = None
+        self._writing: tuple[Future[bool], UsageChanges] | None = None
         self._written_at_s = now_s
         self.problem = ""
 
@@ -125,7 +125,7 @@ class UsageFile:
             done = self._writer.submit(self._file.write, changes, self._wall_clock())
             self._writing = done, changes
 
-    def _settle(self, *, wait: bool) -> Changes | None:
+    def _settle(self, *, wait: bool) -> UsageChanges | None:
         """Returns what has failed to be written."""
         if self._writing is None or not (wait or self._writing[0].done()):
             return None
@@ -176,7 +176,7 @@ class _Sqlite:
             self._give_up(error, wall_s)
             return Known(until_wall_s=wall_s)
 
-    def write(self, changes: Changes, wall_s: float) -> bool:
+    def write(self, changes: UsageChanges, wall_s: float) -> bool:
         """All of it or nothing. True: the file has been begun anew, and knows no other counters.
         Raises sqlite3.Error and OSError."""
         try:
@@ -226,7 +226,7 @@ class _Sqlite:
             aside.name,
         )
 
-    def _write(self, connection: sqlite3.Connection, changes: Changes, wall_s: float) -> None:
+    def _write(self, connection: sqlite3.Connection, changes: UsageChanges, wall_s: float) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.executemany(_ADD, [(*line, each) for line, each in changes.lines.items()])

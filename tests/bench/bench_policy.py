@@ -26,7 +26,7 @@ from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.policies import POLICIES
 from jupyter_gpushare.simulator.presets import PRESETS
 from jupyter_gpushare.simulator.run import run
-from jupyter_gpushare.simulator.summary import Figures, summarised
+from jupyter_gpushare.simulator.summary import PolicyFigures, summarised
 from tests.bench.bars import Bar, exit_status
 from tests.bench.ideals import IDEALS
 from tests.bench.own import bars_of_one_person
@@ -95,7 +95,7 @@ def measure(name: str, seeds: Sequence[int]) -> Preset:
     )
 
 
-def _simulated(policy: str, workload: Workload) -> Figures:
+def _simulated(policy: str, workload: Workload) -> PolicyFigures:
     settings = changed_settings(SchedulerSettings(), dict(workload.settings))
     world = World(settings=settings, device_bytes=workload.device_bytes)
     make = (POLICIES | IDEALS)[policy]
@@ -109,7 +109,7 @@ def _simulated(policy: str, workload: Workload) -> Figures:
     )
 
 
-def pooled(figures: Sequence[Figures]) -> Policy:
+def pooled(figures: Sequence[PolicyFigures]) -> Policy:
     """Of several seeds."""
 
     def middle(name: str) -> float:
@@ -127,7 +127,7 @@ def pooled(figures: Sequence[Figures]) -> Policy:
     )
 
 
-def _estimates(figures: Sequence[Figures]) -> dict[str, Any]:
+def _estimates(figures: Sequence[PolicyFigures]) -> dict[str, Any]:
     """Of all starts of all seeds; of the others the median."""
     told = [each for each in figures if each.estimate_coverage is not None]
     if not told:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.simulator.base.kernel import Kernel
-from jupyter_gpushare.simulator.base.loop import Alarm, Loop
+from jupyter_gpushare.simulator.base.loop import Loop, Planned
 from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.baselines.devices import EachDevice
 from jupyter_gpushare.simulator.run import MakePolicy
@@ -24,7 +24,7 @@ class IdealDevice:
         self._rank = rank
         self._work_s: dict[Kernel, Seconds] = {}
         """Of the cells that run."""
-        self._alarm: Alarm | None = None
+        self._alarm: Planned | None = None
 
     def opened(self, kernel: Kernel) -> None:
         """Nothing is kept for it."""

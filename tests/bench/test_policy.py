@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.load import of_preset
 from jupyter_gpushare.simulator.policies import POLICIES
-from jupyter_gpushare.simulator.summary import Figures, summarised
+from jupyter_gpushare.simulator.summary import PolicyFigures, summarised
 from tests.bench.bars import exit_status
 from tests.bench.bench_policy import Policy, Preset, bars_of, fits, pooled
 from tests.bench.ideals import IDEALS
@@ -100,7 +100,7 @@ def test_ideals_are_exact(ideal: str, ends_s: list[float]) -> None:
 def test_of_several_seeds_the_middle_counts_and_the_largest_lag() -> None:
     """So one seed that is easy for a policy does not decide."""
     figures = [
-        Figures(
+        PolicyFigures(
             policy="ours",
             jain=jain,
             lag_s_max=lag_s,

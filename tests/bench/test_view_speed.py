@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpushare.reports.format import Hello, Report, message_of, text_of
+from jupyter_gpushare.reports.format import NodeHello, Report, message_of, text_of
 from jupyter_gpushare.view.fleet import Fleet
 from tests.bench.bars import exit_status
 from tests.bench.bench_view import Result, bars_of
@@ -67,7 +67,7 @@ def test_the_view_is_measured() -> None:
 def test_simulated_nodes_say_what_a_scheduler_would() -> None:
     """The view takes each report, and one device has one holder at all times."""
     fleet, node = Fleet(), SimulatedNode(7, devices=8, tenants=10)
-    fleet.hello("a", Hello(boot=node.boot, version="1"), now_s=0.0)
+    fleet.hello("a", NodeHello(boot=node.boot, version="1"), now_s=0.0)
     for report in (node.whole(), *(node.next(sequence) for sequence in range(1, 40))):
         read = message_of(text_of(report))
         assert isinstance(read, Report)

@@ -27,7 +27,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_gpushare.reports.format import (
     DeviceRow,
-    Hello,
+    NodeHello,
     NodeRow,
     Place,
     Report,
@@ -182,7 +182,7 @@ class Sender:
                 connect_timeout=CONNECT_S_MAX,
             )
         )
-        await self._said(Hello(boot=self.node.boot, version="0.1.0"))
+        await self._said(NodeHello(boot=self.node.boot, version="0.1.0"))
         await self._said(self.node.whole())
         self._sequence = 0
 
@@ -199,7 +199,7 @@ class Sender:
         else:
             self._load.counted.accept_ms.append(1e3 * (time.perf_counter() - began_s))
 
-    async def _said(self, message: Hello | Report | str) -> Seen:
+    async def _said(self, message: NodeHello | Report | str) -> Seen:
         assert self._connection is not None
         text = message if isinstance(message, str) else text_of(message)
         await self._connection.write_message(text)

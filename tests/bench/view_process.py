@@ -17,7 +17,7 @@ from typing import Any
 from tornado.web import RequestHandler
 
 from jupyter_gpushare.view import app
-from jupyter_gpushare.view.callers import Caller
+from jupyter_gpushare.view.callers import Viewer
 from jupyter_gpushare.view.credentials import EitherOf, FileTokens
 from jupyter_gpushare.view.service import View, ViewOptions, tune_interpreter
 from tests.bench.view_stand_in import missing_parts
@@ -31,8 +31,8 @@ METRICS_TOKEN = "metrics-token"
 class Everybody:
     """Is an administrator here."""
 
-    async def caller(self, handler: RequestHandler) -> Caller | None:
-        return Caller("admin", is_admin=True)
+    async def caller(self, handler: RequestHandler) -> Viewer | None:
+        return Viewer("admin", is_admin=True)
 
     def routes(self, prefix: str) -> list[tuple[Any, ...]]:
         return []

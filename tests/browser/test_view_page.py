@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.view.caller import Caller
+from jupyter_gpushare.view.caller import Viewer
 from jupyter_gpushare.view.fleet import SILENT_S, Fleet
 from tests.browser.panel import FAULTS, PATIENCE_MS, keep_picture
 from tests.view.busy import fill
@@ -18,8 +18,8 @@ from tests.view.standin import Standin
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
-ADMIN = Caller("root", True)
-ALICE = Caller("alice", False)
+ADMIN = Viewer("root", True)
+ALICE = Viewer("alice", False)
 Open = Callable[..., "Page"]
 SERIOUS = {"serious", "critical"}
 

@@ -11,7 +11,7 @@ import pytest
 from jupyter_gpushare.cli.main import main
 from jupyter_gpushare.cli.simulation import rendered
 from jupyter_gpushare.simulator.base.workload import Cell, Notebook, Workload
-from jupyter_gpushare.simulator.summary import Figures
+from jupyter_gpushare.simulator.summary import PolicyFigures
 
 TRACE = [
     {"trace": 1, "title": "Monday", "devices": 1},
@@ -125,7 +125,7 @@ def test_the_help_names_presets_and_policies(capsys: pytest.CaptureFixture[str])
 
 
 def test_refused_cells_are_told() -> None:
-    figures = Figures(
+    figures = PolicyFigures(
         policy="ours",
         jain=1.0,
         lag_s_max=0.0,

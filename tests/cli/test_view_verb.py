@@ -15,7 +15,7 @@ import requests
 import websocket
 
 from jupyter_gpushare.cli.main import main
-from jupyter_gpushare.reports.format import Hello, message_of, text_of
+from jupyter_gpushare.reports.format import NodeHello, message_of, text_of
 from jupyter_gpushare.reports.node_tokens import read_tokens
 from jupyter_gpushare.view.usage_file import USAGE_FILE
 from tests.reports.rows import BOOT
@@ -183,7 +183,7 @@ def test_the_process(
             suppress_origin=True,
             timeout=WAIT_S_MAX,
         )
-        sock.send(text_of(Hello(boot=BOOT, version="1")))
+        sock.send(text_of(NodeHello(boot=BOOT, version="1")))
         message_of(sock.recv())
         process.send_signal(number)
         opcode, data_of_close = sock.recv_data()

@@ -6,9 +6,15 @@ import pytest
 
 from jupyter_gpushare.core import errors
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import KillClient, ReportOverdue
 from jupyter_gpushare.core.ids import TenantId
+from jupyter_gpushare.core.settings import MemoryMode, OverduePolicy, SchedulerSettings
 
 from .desk import Desk
+
+BY_CLASS = SchedulerSettings(
+    memory_mode=MemoryMode.OFF, quantum_s=5.0, allowed_classes="ben=realtime"
+)
 
 
 @pytest.fixture
@@ -51,6 +57,69 @@ def test_a_boost_waits_for_who_does_not_wait_yet(desk: Desk) -> None:
     desk.ask(c)
     desk.ask(d)
     assert desk.queue() == ["d", "c", "b"]
+
+
+@pytest.mark.promise("scheduler-2")
+@pytest.mark.parametrize("waits_as", ["interactive", "a new cell", "realtime"])
+def test_a_boosted_batch_notebook_has_its_quantum(waits_as: str) -> None:
+    """Nobody ends it before: it has the next turn, once."""
+    desk = Desk(BY_CLASS)
+    holder = desk.client("holder")
+    desk.ask(holder)
+    desk.tenant("night", asked_class="batch")
+    night = desk.client("night")
+    desk.ask(night)
+    desk.tenant("ben", owner="ben", asked_class="realtime" if waits_as == "realtime" else "")
+    boost(desk, "night")
+    desk.drop(holder)
+    assert desk.granted() == [night]
+    ben = desk.client("ben")
+    if waits_as == "a new cell":
+        desk.do(ev.CellBegan(client=ben))
+    desk.ask(ben)
+    assert desk.recalled() == []
+    desk.do(ev.ClockTicked(), after_s=BY_CLASS.quantum_s - 0.1)
+    assert desk.recalled() == []
+    desk.do(ev.ClockTicked(), after_s=0.1)
+    assert desk.recalled() == [night]
+
+
+@pytest.mark.promise("scheduler-2")
+def test_a_boost_hides_nobody_for_whom_the_turn_ends() -> None:
+    """A new cell behind it ends nothing, a `realtime` notebook ends the turn at once. The boosted
+    one is served next all the same."""
+    desk = Desk(BY_CLASS)
+    holder, boosted = desk.client("holder"), desk.client("boosted")
+    desk.ask(holder)
+    desk.ask(boosted)
+    boost(desk, "boosted")
+    desk.tenant("eve", owner="eve")
+    eve = desk.client("eve")
+    desk.do(ev.CellBegan(client=eve))
+    desk.ask(eve)
+    assert desk.recalled() == []
+    desk.tenant("ben", owner="ben", asked_class="realtime")
+    desk.ask(desk.client("ben"))
+    assert desk.recalled() == [holder]
+    desk.drop(holder)
+    assert desk.granted() == [boosted]
+
+
+@pytest.mark.promise(
+    "scheduler-104", "From when overdue processes are ended, those are that were only reported"
+)
+def test_who_was_reported_as_overdue_is_ended_when_that_is_the_policy(desk: Desk) -> None:
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    settings = desk.scheduler.settings
+    desk.do(ev.ClockTicked(), after_s=settings.quantum_s)
+    desk.do(ev.ClockTicked(), after_s=settings.overdue_s)
+    assert desk.all(ReportOverdue) and not desk.all(KillClient)
+    desk.set(overdue_policy=OverduePolicy.KILL)
+    assert [each.client for each in desk.all(KillClient)] == [a]
+    desk.set(hold_max_s=30)
+    assert not desk.all(KillClient)
 
 
 def test_who_was_boosted_is_told_of_the_next_holder(desk: Desk) -> None:

@@ -8,7 +8,7 @@ import requests
 import websocket
 
 from jupyter_gpushare.hub.view import TOKENS_FILE
-from jupyter_gpushare.reports.format import Hello, Report, Seen, message_of, text_of
+from jupyter_gpushare.reports.format import NodeHello, Report, Seen, message_of, text_of
 from jupyter_gpushare.reports.node_tokens import new_token
 from tests.hub.conftest import HubOnAMachine
 from tests.hub.running_hub import PASSWORD
@@ -49,7 +49,7 @@ class HubWithView:
     def reports(self, name: str, **rows: Any) -> websocket.WebSocket:
         """A node that has told this."""
         sock = self.node(new_token(self.view_dir / TOKENS_FILE, name))
-        assert told(sock, Hello(boot=BOOT, version="1")) == Seen(sequence=-1, again=True)
+        assert told(sock, NodeHello(boot=BOOT, version="1")) == Seen(sequence=-1, again=True)
         assert told(sock, a_report(**rows)) == Seen(sequence=0)
         return sock
 
@@ -64,7 +64,7 @@ class HubWithView:
         )
 
 
-def told(sock: websocket.WebSocket, message: Hello | Report) -> Any:
+def told(sock: websocket.WebSocket, message: NodeHello | Report) -> Any:
     sock.send(text_of(message))
     return message_of(sock.recv())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.kernel.magics import USAGE, completions, gpushare, verbs
-from jupyter_gpushare.kernel.magics.scheduler import Refused
+from jupyter_gpushare.kernel.magics.scheduler import SchedulerRefused
 from jupyter_gpushare.kernel.magics.words import Unable
 from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
@@ -75,7 +75,7 @@ def test_an_older_scheduler_knows_no_need(
     """It knows no such request, or looks for a class in it."""
 
     def refuse(*_: object) -> None:
-        raise Refused(status, sentence)
+        raise SchedulerRefused(status, sentence)
 
     monkeypatch.setattr(verbs, "ask", refuse)
     monkeypatch.setattr(verbs, "own_tenant", lambda: "t")

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from jupyter_gpushare.kubelet.metrics import Figures, rendered
+from jupyter_gpushare.kubelet.metrics import PluginFigures, rendered
 from tests.kubelet.conftest import SEATS, Node
 from tests.kubelet.test_pods import allocatable, kubelet, listed
 from tests.support.ports import free_port
@@ -80,7 +80,9 @@ def test_a_port_that_is_taken(node: Node) -> None:
 
 def test_the_format() -> None:
     """Each figure has its meaning and its kind before it."""
-    text = rendered(Figures(seats=8, healthy=False, watched=True, silent_s=130.04, mistakes=None))
+    text = rendered(
+        PluginFigures(seats=8, healthy=False, watched=True, silent_s=130.04, mistakes=None)
+    )
     assert text.startswith(
         "# HELP gpushare_seats_healthy Seats of the node that pods can get.\n"
         "# TYPE gpushare_seats_healthy gauge\ngpushare_seats_healthy 0\n"

@@ -139,8 +139,8 @@ MUTATIONS = [
     Mutation(
         "A new cell does not end the turn of another new one",
         "policy",
-        "if not ends(level, turn.level) or (held and level != URGENT):",
-        "if held and level != URGENT:",
+        "if not ends(level, turn.level) or (for_urgent_alone and level != URGENT):",
+        "if for_urgent_alone and level != URGENT:",
         "credit",
     ),
     Mutation(
@@ -174,9 +174,30 @@ MUTATIONS = [
     Mutation(
         "A turn that is kept by hand does not end for a new cell",
         "policy",
-        "if not ends(level, turn.level) or (held and level != URGENT):",
+        "if not ends(level, turn.level) or (for_urgent_alone and level != URGENT):",
         "if not ends(level, turn.level):",
         "credit hold",
+    ),
+    Mutation(
+        "A boosted tenant has a quantum that nobody ends",
+        "order/lines",
+        "            return BOOSTED  # an admin wants it to have a quantum",
+        "            pass",
+        "admin_verbs",
+    ),
+    Mutation(
+        "A boosted tenant hides nobody for whom the turn ends",
+        "policy",
+        "                for_urgent_alone = True\n                continue\n",
+        "                break\n",
+        "admin_verbs",
+    ),
+    Mutation(
+        "Behind a boosted tenant only `realtime` ends the turn",
+        "policy",
+        "                for_urgent_alone = True\n                continue\n",
+        "                continue\n",
+        "admin_verbs",
     ),
     # ---- classes ---------------------------------------------------------------------------------
     Mutation(

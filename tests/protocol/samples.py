@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from jupyter_gpushare.protocol.fields import INTEGER_BYTES, Field, Kind, Message
+from jupyter_gpushare.protocol.fields import INTEGER_BYTES, Field, FieldKind, Message
 from jupyter_gpushare.protocol.messages import MESSAGE_TYPES
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -41,16 +41,16 @@ def _message(kind: type[Message], fields: dict[str, object]) -> Message:
 
 
 def _value(field: Field, value: object) -> object:
-    if field.kind is Kind.UUID:
+    if field.kind is FieldKind.UUID:
         return bytes.fromhex(str(value))
     return field.enum[str(value)] if field.enum is not None else value
 
 
 def values(field: Field) -> st.SearchStrategy[object]:
     """Any value that the field takes and that comes back unchanged."""
-    if field.kind is Kind.UUID:
+    if field.kind is FieldKind.UUID:
         return st.binary(min_size=16, max_size=16)
-    if field.kind is Kind.STR:
+    if field.kind is FieldKind.STR:
         text = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
         return text.filter(lambda value: len(value.encode()) <= field.bytes_max)
     if field.enum is not None:

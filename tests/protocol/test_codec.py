@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.protocol import codec
-from jupyter_gpushare.protocol.fields import Message, Receiver
+from jupyter_gpushare.protocol.fields import Message, Side
 from jupyter_gpushare.protocol.messages import (
     BODY_BYTES_MAX,
     MESSAGE_TYPES,
@@ -169,9 +169,9 @@ def test_a_fault_is_for_ever() -> None:
 def test_messages_for_the_other_side() -> None:
     """A decoder that knows its side refuses what is meant for the other one."""
     frame = codec.encode(Contention(waiters=1, tenants=2, idle_ms=0))
-    assert codec.FrameDecoder(Receiver.HOOK).feed(frame)
+    assert codec.FrameDecoder(Side.HOOK).feed(frame)
     with pytest.raises(codec.UnknownMessage):
-        codec.FrameDecoder(Receiver.SCHEDULER).feed(frame)
+        codec.FrameDecoder(Side.SCHEDULER).feed(frame)
 
 
 @given(st.text(st.characters(codec=None)), st.integers(0, 40))

@@ -16,7 +16,7 @@ import pytest
 from jupyter_gpushare.core import events, node_events, scheduler
 from jupyter_gpushare.core.ids import ClientId
 from jupyter_gpushare.protocol import messages
-from jupyter_gpushare.protocol.fields import Message, Receiver
+from jupyter_gpushare.protocol.fields import Message, Side
 from jupyter_gpushare.protocol.messages import MESSAGE_TYPES
 from jupyter_gpushare.scheduler.hook.translate import event_of
 
@@ -32,8 +32,8 @@ NO_EVENT = (
 """The first message of a connection, which is read where it is accepted; a question; and what is
 only shown."""
 
-TO_SCHEDULER = [sample for sample in golden() if sample.message.TO is Receiver.SCHEDULER]
-TO_HOOK = [kind for kind in MESSAGE_TYPES.values() if kind.TO is Receiver.HOOK]
+TO_SCHEDULER = [sample for sample in golden() if sample.message.TO is Side.SCHEDULER]
+TO_HOOK = [kind for kind in MESSAGE_TYPES.values() if kind.TO is Side.HOOK]
 
 
 @pytest.mark.parametrize("sample", TO_SCHEDULER, ids=lambda sample: sample.what)

@@ -11,7 +11,7 @@ from jupyter_gpushare.reports.format import (
     TEXT_CHARACTERS_MAX,
     WAIT_BOUNDS_S,
     DeviceRow,
-    Hello,
+    NodeHello,
     NodeRow,
     Place,
     Report,
@@ -149,6 +149,6 @@ reports = st.builds(
     devices=st.dictionaries(keys, st.none() | devices, max_size=3),
     tenants=st.dictionaries(keys, st.none() | tenants, max_size=3),
 )
-hellos = st.builds(Hello, boot=boots, version=texts, format=st.integers(0, 9))
+hellos = st.builds(NodeHello, boot=boots, version=texts, format=st.integers(0, 9))
 seens = st.builds(Seen, sequence=amounts, again=st.booleans())
 messages = st.one_of(reports, hellos, seens)

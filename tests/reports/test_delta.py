@@ -38,7 +38,7 @@ from jupyter_gpushare.reports.format import (
     MESSAGE_BYTES_MAX,
     TENANTS_MAX,
     TEXT_CHARACTERS_MAX,
-    Hello,
+    NodeHello,
     NodeRow,
     Report,
     Seen,
@@ -126,8 +126,8 @@ class Pair:
         self.connect()
 
     def connect(self) -> None:
-        hello = message_of(text_of(Hello(boot=BOOT, version="1")))
-        assert isinstance(hello, Hello)
+        hello = message_of(text_of(NodeHello(boot=BOOT, version="1")))
+        assert isinstance(hello, NodeHello)
         self.fleet.hello("node", hello, now_s=0)
         self.delta.restart()
 

@@ -15,8 +15,8 @@ from jupyter_gpushare.reports.format import (
     MESSAGE_BYTES_MAX,
     TENANTS_MAX,
     TEXT_CHARACTERS_MAX,
-    Hello,
     Message,
+    NodeHello,
     Report,
     ReportError,
     characters_of,
@@ -183,7 +183,7 @@ def test_names_cannot_command_a_terminal() -> None:
 
 def test_optional_fields_need_not_be_there() -> None:
     """What has a default may be missing."""
-    assert message_of(f'{{"type": "hello", "boot": "{BOOT}", "version": "9"}}') == Hello(
+    assert message_of(f'{{"type": "hello", "boot": "{BOOT}", "version": "9"}}') == NodeHello(
         boot=BOOT, version="9"
     )
 

@@ -11,7 +11,7 @@ from jupyter_gpushare.core.configuration.layers import Values
 from jupyter_gpushare.core.errors import RequestFailed
 from jupyter_gpushare.scheduler.base.settings_file import (
     BYTES_MAX,
-    Refused,
+    FileRefused,
     SettingsFile,
     read_settings,
     settings_in,
@@ -57,7 +57,7 @@ def written(path: Path, text: str) -> Path:
 )
 def test_what_is_wrong_is_said_with_its_line(text: str, line: int, what: str) -> None:
     """One sentence on what is wrong, and one on what to do."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(FileRefused) as refused:
         settings_in(text, FILE)
     said = str(refused.value)
     assert said.startswith(f"Line {line} of settings.toml")
@@ -77,21 +77,21 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "s.toml", "quantum_s = 5")
     for mode in (0o666, 0o664, 0o602):
         path.chmod(mode)
-        with pytest.raises(Refused, match=r"Others may write to .* Run `chmod go-w"):
+        with pytest.raises(FileRefused, match=r"Others may write to .* Run `chmod go-w"):
             read_settings(path)
     path.chmod(0o600)
     assert read_settings(path) == {"quantum_s": 5.0}
     path.write_text("#" * (BYTES_MAX + 1))
-    with pytest.raises(Refused, match="Shorten it"):
+    with pytest.raises(FileRefused, match="Shorten it"):
         read_settings(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(Refused, match="Write it as UTF-8"):
+    with pytest.raises(FileRefused, match="Write it as UTF-8"):
         read_settings(path)
     os.mkfifo(tmp_path / "pipe")
     for other in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(Refused, match="is not a file"):
+        with pytest.raises(FileRefused, match="is not a file"):
             read_settings(other)
-    with pytest.raises(Refused, match="cannot be read: No such file"):
+    with pytest.raises(FileRefused, match="cannot be read: No such file"):
         read_settings(tmp_path / "none")
 
 
@@ -103,7 +103,9 @@ def test_another_users_file_is_refused(tmp_path: Path) -> None:
     os.chown(path, OTHER_UID, -1)
     (tmp_path / "link").symlink_to(path)
     for name in (path, tmp_path / "link"):
-        with pytest.raises(Refused, match=r"who does not administer this scheduler\. Give it to"):
+        with pytest.raises(
+            FileRefused, match=r"who does not administer this scheduler\. Give it to"
+        ):
             read_settings(name)
 
 

@@ -23,7 +23,7 @@ from jupyter_gpushare.simulator.base.workload import GIB, Workload
 from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.journal_trace import read_journal
 from jupyter_gpushare.simulator.load import of_files
-from jupyter_gpushare.simulator.ours.node import Node
+from jupyter_gpushare.simulator.ours.node import SimulatedNode
 from tests.support.scheduler_process import running_scheduler
 
 from .scenes import notebook, simulated, workload
@@ -32,7 +32,7 @@ START_S = 5000.0
 """Of the scheduler's clock: it is some time since the machine was started."""
 
 
-class JournalledNode(Node):
+class JournalledNode(SimulatedNode):
     """Writes down what goes into the core and comes out of it."""
 
     journal: Journal
@@ -55,7 +55,7 @@ def journalled(path: Path, scene: Workload, weights: str = "", **options: object
 
     Here.journal = journal
 
-    def make(devices: range, loop: Loop, world: World) -> Node:
+    def make(devices: range, loop: Loop, world: World) -> SimulatedNode:
         return Here(
             devices,
             loop=loop,

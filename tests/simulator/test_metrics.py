@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from jupyter_gpushare.simulator.base.record import Kind, Record, Span
-from jupyter_gpushare.simulator.fluid import Demand, Served, fluid
+from jupyter_gpushare.simulator.base.record import Kind, PartOfTime, Record
+from jupyter_gpushare.simulator.fluid import Demand, ServedSpan, fluid
 from jupyter_gpushare.simulator.metrics import (
-    Use,
+    OwnerUse,
     idle_while_eligible_s,
     jain,
     jain_index,
@@ -23,7 +23,7 @@ from jupyter_gpushare.simulator.metrics import (
 NAN = float("nan")
 
 
-def given(served: list[Served], owner: str) -> float:
+def given(served: list[ServedSpan], owner: str) -> float:
     """All device time that the reference gives an owner."""
     return sum((each.end_s - each.start_s) * each.parts.get(owner, 0.0) for each in served)
 
@@ -34,7 +34,7 @@ def given(served: list[Served], owner: str) -> float:
 def test_the_reference_divides_by_weight_among_those_who_have_work() -> None:
     """Weights 2 and 1: the first has two thirds until its work is done, then the other has all."""
     served = fluid([Demand(0.0, "a", 4.0), Demand(0.0, "b", 4.0)], {"a": 2.0})
-    assert served[0] == Served(0.0, 6.0, {"a": pytest.approx(2 / 3), "b": pytest.approx(1 / 3)})
+    assert served[0] == ServedSpan(0.0, 6.0, {"a": pytest.approx(2 / 3), "b": pytest.approx(1 / 3)})
     assert (served[1].end_s, served[1].parts) == (pytest.approx(8.0), {"b": 1.0})
 
 
@@ -75,9 +75,14 @@ def test_jain_of_a_device() -> None:
     owner do not count."""
     demands = [Demand(0.0, "a", 60.0), Demand(0.0, "b", 60.0), Demand(120.0, "a", 60.0)]
     reference = fluid(demands, {})
-    fair = [Use("a", 0.0, 30.0), Use("b", 30.0, 60.0), Use("a", 60.0, 90.0), Use("b", 90.0, 120.0)]
-    unfair = [Use("a", 0.0, 60.0), Use("b", 60.0, 120.0)]
-    both = [Use("a", 0.0, 120.0, 0.5), Use("b", 0.0, 120.0, 0.5)]
+    fair = [
+        OwnerUse("a", 0.0, 30.0),
+        OwnerUse("b", 30.0, 60.0),
+        OwnerUse("a", 60.0, 90.0),
+        OwnerUse("b", 90.0, 120.0),
+    ]
+    unfair = [OwnerUse("a", 0.0, 60.0), OwnerUse("b", 60.0, 120.0)]
+    both = [OwnerUse("a", 0.0, 120.0, 0.5), OwnerUse("b", 0.0, 120.0, 0.5)]
     assert jain(fair, reference, window=60.0) == pytest.approx([1.0, 1.0])
     assert jain(both, reference, window=60.0) == pytest.approx([1.0, 1.0])
     assert jain(unfair, reference, window=60.0) == pytest.approx([0.5, 0.5])
@@ -87,14 +92,14 @@ def test_jain_sees_many_owners_in_a_long_window_with_little_work() -> None:
     """Forty owners with 10 s each, in a window of 4,800 s: one of them having everything shows."""
     owners = [f"o{number}" for number in range(40)]
     reference = fluid([Demand(0.0, owner, 10.0) for owner in owners], {})
-    assert jain([Use("o1", 0.0, 400.0)], reference, window=4800.0) == pytest.approx([1 / 40])
+    assert jain([OwnerUse("o1", 0.0, 400.0)], reference, window=4800.0) == pytest.approx([1 / 40])
 
 
 def test_jain_leaves_out_who_is_due_next_to_nothing() -> None:
     """A cell of half a second at the end of a window may have its time in the next one."""
     demands = [Demand(0.0, owner, 10.0) for owner in "ab"]
     reference = fluid([*demands, Demand(59.0, "c", 0.5)], {})
-    uses = [Use("a", 0.0, 10.0), Use("b", 10.0, 20.0), Use("c", 60.0, 60.5)]
+    uses = [OwnerUse("a", 0.0, 10.0), OwnerUse("b", 10.0, 20.0), OwnerUse("c", 60.0, 60.5)]
     assert jain(uses, reference, window=60.0) == pytest.approx([1.0])
 
 
@@ -107,9 +112,9 @@ def test_the_window_is_long_enough_for_everybodys_turn() -> None:
 def test_lag_is_the_most_that_somebody_was_behind() -> None:
     """Of two equal owners, one has the device for the first 10 s: the other is 5 s behind."""
     reference = fluid([Demand(0.0, "a", 10.0), Demand(0.0, "b", 10.0)], {})
-    uses = [Use("a", 0.0, 10.0), Use("b", 10.0, 20.0)]
+    uses = [OwnerUse("a", 0.0, 10.0), OwnerUse("b", 10.0, 20.0)]
     assert lag_s_max(uses, reference) == pytest.approx(5.0)
-    shared = [Use("a", 0.0, 20.0, 0.5), Use("b", 0.0, 20.0, 0.5)]
+    shared = [OwnerUse("a", 0.0, 20.0, 0.5), OwnerUse("b", 0.0, 20.0, 0.5)]
     assert lag_s_max(shared, reference) == pytest.approx(0.0)
 
 
@@ -131,11 +136,11 @@ def test_a_quantile_is_one_of_the_values() -> None:
 def test_idleness_counts_while_somebody_waits_and_nobody_has_the_device() -> None:
     """Not while the device works, moves memory or is kept, nor on another device."""
     spans = [
-        Span(0, 1, Kind.WAIT, 0.0, 10.0, 1.0),
-        Span(0, 2, Kind.WORK, 1.0, 3.0, 1.0),
-        Span(0, 2, Kind.HELD, 3.0, 5.0, 1.0),
-        Span(0, 2, Kind.SWAP, 5.0, 6.0, 1.0),
-        Span(1, 3, Kind.WORK, 0.0, 10.0, 1.0),
+        PartOfTime(0, 1, Kind.WAIT, 0.0, 10.0, 1.0),
+        PartOfTime(0, 2, Kind.WORK, 1.0, 3.0, 1.0),
+        PartOfTime(0, 2, Kind.HELD, 3.0, 5.0, 1.0),
+        PartOfTime(0, 2, Kind.SWAP, 5.0, 6.0, 1.0),
+        PartOfTime(1, 3, Kind.WORK, 0.0, 10.0, 1.0),
     ]
     assert idle_while_eligible_s(spans) == pytest.approx(1.0 + 4.0)
     assert time_of(spans, Kind.SWAP) == 1.0
@@ -150,6 +155,6 @@ def test_a_span_that_goes_on_is_one() -> None:
     record.add(0, 1, Kind.HELD, 5, 6)
     record.add(0, 1, Kind.HELD, 6, 6)
     assert list(record.spans()) == [
-        Span(0, 1, Kind.WORK, 0, 5, 1.0),
-        Span(0, 1, Kind.HELD, 5, 6, 1.0),
+        PartOfTime(0, 1, Kind.WORK, 0, 5, 1.0),
+        PartOfTime(0, 1, Kind.HELD, 5, 6, 1.0),
     ]

@@ -12,8 +12,8 @@ from jupyter_gpushare.simulator.base.loop import Loop
 from jupyter_gpushare.simulator.base.record import Kind, Record
 from jupyter_gpushare.simulator.base.workload import GIB, Workload
 from jupyter_gpushare.simulator.base.world import World
-from jupyter_gpushare.simulator.ours.hook import Gate, Hook
-from jupyter_gpushare.simulator.ours.node import Node
+from jupyter_gpushare.simulator.ours.hook import Gate, SimulatedHook
+from jupyter_gpushare.simulator.ours.node import SimulatedNode
 from jupyter_gpushare.simulator.policies import POLICIES
 from jupyter_gpushare.simulator.run import run
 from jupyter_gpushare.simulator.summary import summarised
@@ -22,12 +22,12 @@ from jupyter_gpushare.simulator.words import WORDS
 from .scenes import notebook, responses, simulated, workload
 
 
-def watched(scene: Workload, **changes: object) -> tuple[Record, list[Node]]:
+def watched(scene: Workload, **changes: object) -> tuple[Record, list[SimulatedNode]]:
     """A simulation, with some settings changed, whose nodes check the core's invariants, and what
     their hooks do, after each event."""
-    nodes: list[Node] = []
+    nodes: list[SimulatedNode] = []
 
-    def make(devices: range, loop: Loop, world: World) -> Node:
+    def make(devices: range, loop: Loop, world: World) -> SimulatedNode:
         nodes.append(
             CheckedNode(
                 devices,
@@ -43,7 +43,7 @@ def watched(scene: Workload, **changes: object) -> tuple[Record, list[Node]]:
     return run(scene, make, devices=scene.devices, world=world), nodes
 
 
-class CheckedNode(Node):
+class CheckedNode(SimulatedNode):
     """Looks at everything after each event."""
 
     def _handle(self, event: object) -> None:
@@ -57,7 +57,7 @@ class CheckedNode(Node):
             assert all(memory_is_there(hook) for hook in on_it if hook.kernel.works)
 
 
-def memory_is_there(hook: Hook) -> bool:
+def memory_is_there(hook: SimulatedHook) -> bool:
     memory = hook.memory
     return not memory.parked and memory.allocated == hook.kernel.notebook.bytes_used
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
-from jupyter_gpushare.kernel.environment import tenant_environment, without_gpushare
+from jupyter_gpushare.kernel.environment import without_gpushare
 from tests.soak.ground import TENANTS_FEW, Ground, simulated
 from tests.soak.score import Score, Totals, meaning_of
 from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import built_tenant
-from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.stacks import stacks_of
+from tests.support.tenants import Tenants
 
 PROGRAM = Path(__file__).parent / "programs" / "soak_tenant.c"
 TENANTS = (
@@ -36,6 +36,9 @@ TENANTS = (
     (120, "1", 2),
 )
 """MiB that each holds on each of its devices, those devices, and threads. All never fit."""
+OWNERS = ("ann", "ben", "carl")
+"""Two of the tenants are each one's. Turns among siblings last as long as the moves of memory are
+worth, and so few of them fit into a soak."""
 SETTINGS = {
     "memory_mode": "swap",
     "quantum_s": 0.2,
@@ -187,11 +190,8 @@ class Bed:
         group = self.groups[name] = FakeCgroup(self.folder / f"cgroup-{self._number}")
         env, tenant_id = without_gpushare(self.machine.env), ""
         if self.shared:
-            registration = self.scheduler.tenant(name, "run")
-            tenant_id = registration.tenant_id
-            env = tenant_environment(
-                env, socket=registration.socket, token=registration.token, library=HOOK_LIBRARY
-            )
+            owner = OWNERS[place % len(OWNERS)]
+            tenant_id, env = Tenants(self.scheduler).of(owner, name, env)
             env |= {"GPUSHARE_LOG": "info", "GPUSHARE_LOG_FILE": str(self.folder / f"{name}.log")}
         env |= {**group.env(), "CUDA_VISIBLE_DEVICES": devices}
         numbers = (

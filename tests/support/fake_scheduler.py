@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from jupyter_gpushare.protocol.codec import FrameDecoder, encode
-from jupyter_gpushare.protocol.fields import Message, Receiver
+from jupyter_gpushare.protocol.fields import Message, Side
 from jupyter_gpushare.protocol.messages import (
     Ahead,
     Contention,
@@ -54,7 +54,7 @@ class HookedClient:
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self._decoder = FrameDecoder(receiver=Receiver.SCHEDULER)
+        self._decoder = FrameDecoder(receiver=Side.SCHEDULER)
         self._unread: list[Message] = []
         self.received: list[Message] = []
         self.last_turn_id = 0

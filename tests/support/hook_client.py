@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from jupyter_gpushare.protocol.codec import FrameDecoder, encode
-from jupyter_gpushare.protocol.fields import Message, Receiver
+from jupyter_gpushare.protocol.fields import Message, Side
 from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
     DropReason,
@@ -64,7 +64,7 @@ class ScriptedClient:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(ANSWER_S_MAX)
         self.socket.connect(str(path))
-        self._decoder = FrameDecoder(receiver=Receiver.HOOK)
+        self._decoder = FrameDecoder(receiver=Side.HOOK)
         self._unread: list[Message] = []
         self.received: list[Message] = []
 

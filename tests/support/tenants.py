@@ -38,14 +38,18 @@ class Tenants:
         )
 
     def env_of(self, owner: str, name: str, base_env: Mapping[str, str]) -> dict[str, str]:
-        """The same for a tenant of this user. The scheduler's own key signs the token, as a hub's
-        scheduler signed it before a restart, so no further account is needed. The tenant goes when
-        its last process ends."""
+        """The same for a tenant of this user."""
+        return self.of(owner, name, base_env)[1]
+
+    def of(self, owner: str, name: str, base_env: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        """The tenant's id too. The scheduler's own key signs the token, as a hub's scheduler signed
+        it before a restart, so no further account is needed. The tenant goes when its last process
+        ends."""
         directory = self._scheduler.directory
         signer = TokenSigner((directory / KEY_FILE).read_bytes())
         tenant_id = new_tenant_id(owner_key(os.getuid(), owner))
         record = TenantRecord(tenant_id, os.getuid(), name, "run", hub_user=owner)
-        return tenant_environment(
+        return tenant_id, tenant_environment(
             base_env,
             socket=str(directory / HOOK_SOCKET),
             token=signer.issue(record),

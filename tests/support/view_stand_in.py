@@ -18,7 +18,7 @@ import tornado.websocket
 
 from jupyter_gpushare.reports.format import (
     MESSAGE_BYTES_MAX,
-    Hello,
+    NodeHello,
     Report,
     ReportError,
     message_of,
@@ -50,7 +50,7 @@ class ViewStandIn:
     def _start_anew(self) -> None:
         self.fleet = Fleet()
         self.reports: list[Report] = []
-        self.hellos: list[Hello] = []
+        self.hellos: list[NodeHello] = []
         self.shown_tokens: list[str] = []
         self.texts: list[str] = []
         self.faults_met = 0
@@ -148,7 +148,7 @@ class _Reports(tornado.websocket.WebSocketHandler):
 
     def _take(self, message: object) -> str:
         fleet = self.view.fleet
-        if isinstance(message, Hello):
+        if isinstance(message, NodeHello):
             self.view.hellos.append(message)
             return text_of(fleet.hello(self.name, message, now_s=time.monotonic()))
         assert isinstance(message, Report)

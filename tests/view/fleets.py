@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_gpushare.reports.format import DeviceRow, Hello, NodeRow, Place, Report, TenantRow
+from jupyter_gpushare.reports.format import DeviceRow, NodeHello, NodeRow, Place, Report, TenantRow
 from jupyter_gpushare.view.fleet import Fleet
 
 GIB = 1 << 30
@@ -68,7 +68,7 @@ def reports(
     boot = boot_of(name)
     node = fleet.nodes.get(name)
     if node is None or node.boot != boot:
-        fleet.hello(name, Hello(boot=boot, version="0.1.0"), now_s=now_s)
+        fleet.hello(name, NodeHello(boot=boot, version="0.1.0"), now_s=now_s)
     report = Report(
         boot=boot,
         sequence=fleet.nodes[name].sequence + 1,

@@ -19,9 +19,9 @@ from tornado.websocket import (
     websocket_connect,
 )
 
-from jupyter_gpushare.reports.format import Hello, Message, Report, Seen, message_of, text_of
+from jupyter_gpushare.reports.format import Message, NodeHello, Report, Seen, message_of, text_of
 from jupyter_gpushare.reports.node_tokens import new_token
-from jupyter_gpushare.view.callers import Caller, CallerRefused
+from jupyter_gpushare.view.callers import CallerRefused, Viewer
 from jupyter_gpushare.view.credentials import Credentials, EitherOf, FileTokens
 from jupyter_gpushare.view.service import View, ViewOptions
 from tests.reports.rows import BOOT, a_report
@@ -43,11 +43,11 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
 class SaidCallers:
     """A stand-in for the hub: the header `X-Caller` says who asks, `admin` is the administrator."""
 
-    async def caller(self, handler: RequestHandler) -> Caller | None:
+    async def caller(self, handler: RequestHandler) -> Viewer | None:
         name = handler.request.headers.get("X-Caller")
         if name == "hub is down":
             raise CallerRefused(HTTPStatus.SERVICE_UNAVAILABLE, "The hub is down. Try again.")
-        return None if name is None else Caller(name, name == "admin")
+        return None if name is None else Viewer(name, name == "admin")
 
     def routes(self, prefix: str) -> list[tuple[Any, ...]]:
         return []
@@ -149,7 +149,7 @@ class Node:
         return seen
 
     async def hello(self, boot: str = BOOT) -> Seen:
-        return await self.send(Hello(boot=boot, version="1"))
+        return await self.send(NodeHello(boot=boot, version="1"))
 
     async def report(self, report: Report) -> Seen:
         return await self.send(report)

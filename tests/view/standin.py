@@ -12,7 +12,7 @@ from typing import Any
 
 from tornado.web import RequestHandler
 
-from jupyter_gpushare.view.caller import Caller
+from jupyter_gpushare.view.caller import Viewer
 from jupyter_gpushare.view.credentials import EitherOf
 from jupyter_gpushare.view.fleet import Fleet
 from jupyter_gpushare.view.service import View, ViewOptions
@@ -32,7 +32,7 @@ class Standin:
     """Its callers are whom `caller` names; None has not logged in."""
 
     def __init__(self) -> None:
-        self.caller: Caller | None = Caller("root", True)
+        self.caller: Viewer | None = Viewer("root", True)
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -101,7 +101,7 @@ class Callers:
     def __init__(self, standin: Standin) -> None:
         self._standin = standin
 
-    async def caller(self, handler: RequestHandler) -> Caller | None:
+    async def caller(self, handler: RequestHandler) -> Viewer | None:
         if handler.request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
             handler.check_xsrf_cookie()
         return self._standin.caller

@@ -14,10 +14,10 @@ from jupyter_gpushare.reports.format import (
     MESSAGE_BYTES_MAX,
     TEXT_CHARACTERS_MAX,
     DeviceRow,
-    Hello,
+    NodeHello,
     TenantRow,
 )
-from jupyter_gpushare.view.caller import Caller
+from jupyter_gpushare.view.caller import Viewer
 from jupyter_gpushare.view.cut import (
     OTHER,
     SOMETHING,
@@ -42,15 +42,15 @@ from tests.view.fleets import (
     tenant,
 )
 
-ADMIN = Caller("root", True)
-ALICE = Caller("alice", False)
+ADMIN = Viewer("root", True)
+ALICE = Viewer("alice", False)
 
 
-def sight(fleet: Fleet, caller: Caller = ADMIN, now_s: float = 1.0, **more: Any) -> Sight:
+def sight(fleet: Fleet, caller: Viewer = ADMIN, now_s: float = 1.0, **more: Any) -> Sight:
     return Sight(fleet, caller, now_s, **more)
 
 
-def nodes(fleet: Fleet, caller: Caller = ADMIN, **asked: str) -> dict[str, Any]:
+def nodes(fleet: Fleet, caller: Viewer = ADMIN, **asked: str) -> dict[str, Any]:
     return answer_of_nodes(sight(fleet, caller), query_of(asked))
 
 
@@ -120,7 +120,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         row = node_row(owners=owners_of, problems=(f"{MARK} has a problem.",))
         reports(fleet, f"node-{number}", found, tenants, row=row)
     if draw(st.booleans()):
-        fleet.hello("node-new", Hello(boot="0" * 32, version="1"), now_s=0.0)
+        fleet.hello("node-new", NodeHello(boot="0" * 32, version="1"), now_s=0.0)
     return fleet
 
 
@@ -352,7 +352,7 @@ def _later(fleet: Fleet, now_s: float) -> dict[str, Any]:
 def test_states_of_nodes() -> None:
     """One that has not reported yet, one whose scheduler still gathers, one of two schedulers."""
     fleet = Fleet()
-    fleet.hello("new", Hello(boot="0" * 32, version="1"), now_s=1.0)
+    fleet.hello("new", NodeHello(boot="0" * 32, version="1"), now_s=1.0)
     reports(fleet, "gathers", {}, {}, row=node_row(recovering=True))
     reports(fleet, "two", {}, {})
     fleet.nodes["two"].conflict_s = 0.5

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jupyter_gpushare.reports.format import (
     DEVICES_MAX,
     TENANTS_MAX,
-    Hello,
+    NodeHello,
     Report,
     ReportError,
     Seen,
@@ -40,7 +40,7 @@ class Told:
         self.wall_s = 1000.0
 
     def hello(self, name: str = "a", boot: str = BOOT, **changes: Any) -> Seen:
-        hello = Hello(**{"boot": boot, "version": "1", **changes})
+        hello = NodeHello(**{"boot": boot, "version": "1", **changes})
         return self.fleet.hello(name, hello, now_s=self.now_s)
 
     def report(self, report: Report, name: str = "a") -> Seen:

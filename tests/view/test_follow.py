@@ -13,15 +13,15 @@ import pytest
 
 from jupyter_gpushare.hub.auth import FRESH_S
 from jupyter_gpushare.view import follow
-from jupyter_gpushare.view.caller import Caller
+from jupyter_gpushare.view.caller import Viewer
 from jupyter_gpushare.view.cut import Sight
 from jupyter_gpushare.view.fleet import SILENT_S
-from jupyter_gpushare.view.follow import Followers, TooManyFollowers
+from jupyter_gpushare.view.follow import PageFollowers, TooManyFollowers
 from jupyter_gpushare.view.query import Query
 from tests.view.fleets import device, reports, small_fleet
 
-ADMIN = Caller("root", True)
-ALICE = Caller("alice", False)
+ADMIN = Viewer("root", True)
+ALICE = Viewer("alice", False)
 NODES = Query()
 
 
@@ -31,10 +31,10 @@ class Ends:
     def __init__(self) -> None:
         self.fleet = small_fleet()
         self.time_s = 1.0
-        self.followers = Followers(self.fleet, lambda: self.time_s)
+        self.followers = PageFollowers(self.fleet, lambda: self.time_s)
         self.tasks: list[asyncio.Task[None]] = []
 
-    def follows(self, caller: Caller, query: Query = NODES, **more: Any) -> Connection:
+    def follows(self, caller: Viewer, query: Query = NODES, **more: Any) -> Connection:
         connection = Connection()
         serving = self.followers.serve(caller, query, connection.send, gone=connection.gone, **more)
         connection.task = asyncio.ensure_future(serving)
@@ -165,7 +165,7 @@ def test_there_are_not_too_many_followers(monkeypatch: pytest.MonkeyPatch) -> No
         admin = ends.follows(ADMIN)
         await admin.next()
         with pytest.raises(TooManyFollowers):
-            await ends.follows(Caller("bob", False)).task
+            await ends.follows(Viewer("bob", False)).task
         first.gone.set()
         await first.task
         await ends.follows(ALICE).next()
@@ -222,7 +222,7 @@ def test_a_follower_ends_though_cancelling_it_is_swallowed(
 )
 def test_a_page_that_is_open_is_not_told_for_ever() -> None:
     """By default a stream and the hub's answer together last so long."""
-    assert signature(Followers.serve).parameters["lasts_s"].default + FRESH_S <= 60
+    assert signature(PageFollowers.serve).parameters["lasts_s"].default + FRESH_S <= 60
 
 
 def test_a_quiet_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClosedError, websocket_connect
 
-from jupyter_gpushare.reports.format import MESSAGE_BYTES_MAX, Hello, Seen, text_of
+from jupyter_gpushare.reports.format import MESSAGE_BYTES_MAX, NodeHello, Seen, text_of
 from jupyter_gpushare.view import receiver as receiver_module
 from jupyter_gpushare.view.credentials import FileTokens, NodeRefused
 from jupyter_gpushare.view.pace import Pace
@@ -63,7 +63,7 @@ def test_the_name_is_the_credentials(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_view(tmp_path) as view:
             node = await view.connect(view.token("node-a"))
-            said = {**json.loads(text_of(Hello(boot=BOOT, version="1"))), "name": "node-b"}
+            said = {**json.loads(text_of(NodeHello(boot=BOOT, version="1"))), "name": "node-b"}
             await node.send(json.dumps(said))
             assert list(view.fleet.nodes) == ["node-a"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..accounts import Use
 from ..ids import Seconds, TenantId, TurnId
-from ..shares.classes import FIRST, GUARANTEED, ORDINARY, URGENT
+from ..shares.classes import BOOSTED, FIRST, GUARANTEED, ORDINARY, URGENT
 
 _LOOKED_AT = 16
 """Of an owner's tenants that wait, so many are looked at: who waits behind them comes nearer."""
@@ -86,7 +86,10 @@ class Line:
         """Whether turns of others may end for somebody of those before their quanta are over."""
         if any(holder.owner in self.of_owner for holder in self.holders):
             return True
-        head = self.head
+        levels = (self.rank_of[each.id][0] for each in self.in_order())
+        head = next(levels, None)
+        if head == BOOSTED:
+            return next((each for each in levels if each != BOOSTED), None) == URGENT
         return head in (URGENT, GUARANTEED, FIRST) or (head == ORDINARY and self.batch > 0)
 
     def siblings(self, tenant: Tenant) -> Iterator[Tenant]:

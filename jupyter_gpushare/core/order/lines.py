@@ -187,12 +187,14 @@ class Lines:
         """Of the turn that the tenant is about to have. The rest of a sibling's quantum is its
         owner's own time: a new cell is an ordinary one in it."""
         levels = [self.of[device].rank_of[tenant.id][0] for device in tenant.places.queues]
+        if BOOSTED in levels:
+            return BOOSTED  # an admin wants it to have a quantum
         found = self.level_of_turn(tenant, min(filter(None, levels), default=ORDINARY))
         has_rest = tenant.succeeds is not None and tenant.succeeds.ends_s is not None
         return ORDINARY if has_rest and found == FIRST else found
 
     def level_of_turn(self, tenant: Tenant, level: int) -> int:
-        """Of the turn of a tenant that is served at this level, and not `BOOSTED`. Only `batch` has
+        """Of the turn of a tenant that is served at this level. Only `batch` has
         turns that end for everybody, as far as its owner has what was guaranteed."""
         if tenant.runs_as is TenantClass.BATCH:
             return level if level in (STARVED, GUARANTEED) else LAST

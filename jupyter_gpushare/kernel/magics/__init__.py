@@ -13,14 +13,14 @@ from .explain import Explained
 from .scheduler import scheduler_status
 from .table import USAGE, completions, perform
 from .trimming import trim_now
-from .view import View, memory_bar, notes_on_memory, notes_on_waiting, rows_of
-from .words import Unable, UsageError
+from .view import NotebookView, memory_bar, notes_on_memory, notes_on_waiting, rows_of
+from .words import Unable, WordsRefused
 
 __all__ = [
     "CACHES",
     "USAGE",
     "Explained",
-    "View",
+    "NotebookView",
     "begin",
     "completions",
     "gpushare",
@@ -39,7 +39,7 @@ def gpushare(line: str, *, notice: str = "") -> Any:
     `notice` is why this kernel does not share the GPU, where it does not."""
     try:
         done = perform(line.split(), notice)
-    except UsageError as error:
+    except WordsRefused as error:
         done = f"%gpushare: {error}\n{USAGE}"
     except Unable as error:
         done = str(error)

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from .hook import hook_of
-from .scheduler import Refused
+from .scheduler import SchedulerRefused
 from .verbs import HOLD_S_MAX, class_now, hold, hold_now, need_now, set_class, set_need
-from .words import Unable, UsageError, seconds_of
+from .words import Unable, WordsRefused, seconds_of
 
 CELL_USAGE = """usage:
   %%gpushare --class batch   run this cell as `batch`, `interactive` or `realtime`
@@ -39,7 +39,7 @@ def begin(line: str, shell: Any, reporter: Any, notice: str) -> str:
                     change(put_back, wanted[name], hook)
                 except Unable as error:
                     said += [str(error)] if str(error) not in said else []
-    except UsageError as error:
+    except WordsRefused as error:
         return f"%%gpushare: {error} This cell runs as ever.\n{CELL_USAGE}"
     except Unable as error:
         return str(error)
@@ -54,18 +54,18 @@ def wanted_options(words: "list[str]") -> Any:
         option = rest.pop(0)
         name = option[2:] if option[:2] == "--" else ""
         if name not in ("class", "need", "hold"):
-            raise UsageError(f"{option!r} is not an option.")
+            raise WordsRefused(f"{option!r} is not an option.")
         if name in wanted:
-            raise UsageError(f"{option} stands there twice.")
+            raise WordsRefused(f"{option} stands there twice.")
         value = rest.pop(0) if rest and rest[0][:2] != "--" else ""
         if name == "hold":
             wanted[name] = seconds_of(value) if value else HOLD_S_MAX
         elif value:
             wanted[name] = value
         else:
-            raise UsageError(f"{option} needs {'one name' if name == 'class' else 'an amount'}.")
+            raise WordsRefused(f"{option} needs {'one name' if name == 'class' else 'an amount'}.")
     if not wanted:
-        raise UsageError("it needs an option.")
+        raise WordsRefused("it needs an option.")
     return wanted
 
 
@@ -107,7 +107,7 @@ class _PutBack:
         self._undos.append((what, undo))
         try:
             do()
-        except (Refused, UsageError):
+        except (SchedulerRefused, WordsRefused):
             self._undos.pop()
             raise
 
@@ -120,5 +120,5 @@ class _PutBack:
             what, undo = self._undos.pop()
             try:
                 undo()
-            except (Unable, UsageError) as error:
+            except (Unable, WordsRefused) as error:
                 print(f"What this kernel had before is not put back ({what}): {error}")

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .hook import hook_of
-from .scheduler import Refused, ask, own_tenant
+from .scheduler import SchedulerRefused, ask, own_tenant
 from .words import Unable
 
 _NOT_FOUND = 404
@@ -34,7 +34,7 @@ def explain(notice: str) -> "Explained":
     hook_of(notice)
     try:
         answer = ask("GET", "/tenants/{}/waits".format(quote(own_tenant(), safe="")))
-    except Refused as refused:
+    except SchedulerRefused as refused:
         if refused.status != _NOT_FOUND:
             raise
         raise Unable(_OLDER) from None

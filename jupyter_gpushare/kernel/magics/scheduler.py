@@ -34,7 +34,7 @@ class _UnixConnection(http.client.HTTPConnection):
             raise ConnectionError(f"the socket {self._path} is served by uid {uid}")
 
 
-class Refused(Unable):
+class SchedulerRefused(Unable):
     """The scheduler has answered no."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -69,7 +69,7 @@ def ask(verb: str, path: str, body: Any = None) -> Any:
         raise Unable(SILENT) from None
     if code >= 300:
         said = answer.get("message") if isinstance(answer, dict) else None
-        raise Refused(code, str(said or f"The scheduler answered {code} and no reason."))
+        raise SchedulerRefused(code, str(said or f"The scheduler answered {code} and no reason."))
     return answer
 
 

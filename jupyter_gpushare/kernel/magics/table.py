@@ -18,7 +18,7 @@ from .verbs import (
     show_need,
     trim,
 )
-from .words import UsageError, seconds_of
+from .words import WordsRefused, seconds_of
 
 
 class Verb(NamedTuple):
@@ -158,12 +158,12 @@ def perform(words: "list[str]", notice: str) -> Any:
     name, arguments = (words[0], words[1:]) if words else ("", [])
     verb = next((each for each in VERBS if each.name == name), None)
     if verb is None:
-        raise UsageError(f"there is no sub-command {name!r}.")
+        raise WordsRefused(f"there is no sub-command {name!r}.")
     most = verb.words_max or (1 if verb.argument else 0)
     if len(arguments) > most:
-        raise UsageError(f"{arguments[most]!r} is one word too many.")
+        raise WordsRefused(f"{arguments[most]!r} is one word too many.")
     if verb.argument and not arguments:
-        raise UsageError(f"{name} needs {verb.argument}.")
+        raise WordsRefused(f"{name} needs {verb.argument}.")
     return verb.run(" ".join(arguments), notice)
 
 

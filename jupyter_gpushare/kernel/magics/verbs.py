@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from .caches import CACHES
 from .hook import Hook, hook_of
-from .scheduler import ANSWER_S, SILENT, Refused, ask, own_tenant, scheduler_status
-from .view import View, notes_on_waiting, own_of, story_of
-from .words import Unable, UsageError, clock, length
+from .scheduler import ANSWER_S, SILENT, SchedulerRefused, ask, own_tenant, scheduler_status
+from .view import NotebookView, notes_on_waiting, own_of, story_of
+from .words import Unable, WordsRefused, clock, length
 
 NO_NEED = "none"
 _BAD_REQUEST = 400
@@ -26,7 +26,7 @@ _wished = {"hold_s": 0.0}
 """The hook was asked for a hold that it has not been able to tell the scheduler of."""
 
 
-def show(notice: str) -> "View":
+def show(notice: str) -> "NotebookView":
     """This kernel and the queue, as far as they can be learned."""
     try:
         kernel = hook_of(notice).describe()
@@ -38,10 +38,12 @@ def show(notice: str) -> "View":
     started = os.environ.get("GPUSHARE_PLACEMENT", "")
     placement = own_of(status, own_tenant() if kernel else "").get("placement", started)
     notes = [str(note) for note in (placement, CACHES.note()) if note]
-    return View(" ".join([story, *notes, *notes_on_waiting(status, tenant)]), status, tenant)
+    return NotebookView(
+        " ".join([story, *notes, *notes_on_waiting(status, tenant)]), status, tenant
+    )
 
 
-def queue(notice: str) -> "View":
+def queue(notice: str) -> "NotebookView":
     """Who has each GPU and who waits, without this kernel's story where it shares the GPU."""
     try:
         tenant, story = str(hook_of(notice).describe().get("tenant", "")), ""
@@ -50,7 +52,7 @@ def queue(notice: str) -> "View":
     status = scheduler_status()
     if status is None:
         story = story or SILENT
-    return View(story, status, tenant, with_memory=False)
+    return NotebookView(story, status, tenant, with_memory=False)
 
 
 def evict(hook: "Hook") -> str:
@@ -68,7 +70,7 @@ def evict(hook: "Hook") -> str:
 def trim(word: str) -> str:
     """Whether caches are given back in this kernel, and what came of it; `word` switches it."""
     if word not in ("", "on", "off"):
-        raise UsageError(f"{word!r} is neither `on` nor `off`.")
+        raise WordsRefused(f"{word!r} is neither `on` nor `off`.")
     if word:
         CACHES.is_on = word == "on"
     return CACHES.story()
@@ -86,7 +88,7 @@ def set_class(name: str) -> str:
     """Ask for another class; the scheduler knows which there are, and who may use which."""
     try:
         ask("PATCH", "/tenants/{}".format(quote(own_tenant(), safe="")), {"class": name})
-    except Refused as refused:
+    except SchedulerRefused as refused:
         if refused.status not in _UNKNOWN_ROUTE:
             raise
         raise Unable(
@@ -115,14 +117,14 @@ def set_need(need: str, devices: str = "") -> str:
         body["need_devices"] = devices
     try:
         ask("PATCH", "/tenants/{}".format(quote(own_tenant(), safe="")), body)
-    except Refused as refused:
+    except SchedulerRefused as refused:
         if refused.status in _UNKNOWN_ROUTE or "There is no class" in str(refused):
             raise Unable(
                 "This scheduler cannot change what a notebook needs. Start a newer one, or set "
                 "GPUSHARE_NEED before the kernel starts."
             ) from None
         if refused.status == _BAD_REQUEST:
-            raise UsageError(str(refused)) from None
+            raise WordsRefused(str(refused)) from None
         raise
     if need.lower() in ("0", NO_NEED):
         return "This kernel has taken back what it needed."

@@ -99,7 +99,7 @@ def own_of(status: Any, tenant: str) -> Any:
 HEAD = ("", "who", "for", "")
 
 
-class View:
+class NotebookView:
     """What a notebook shows: text, and a small table where there is HTML."""
 
     def __init__(self, story: str, status: Any, tenant: str, *, with_memory: bool = True) -> None:

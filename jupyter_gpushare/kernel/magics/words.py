@@ -8,7 +8,7 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)")
 
 
-class UsageError(Exception):
+class WordsRefused(Exception):
     """The arguments make no sense; the message says which, in one line."""
 
 
@@ -51,7 +51,7 @@ def seconds_of(text: str) -> float:
         return 0.0
     found = _DURATION.fullmatch(text.lower())
     if found is None:
-        raise UsageError(f"{text!r} is not a time.")
+        raise WordsRefused(f"{text!r} is not a time.")
     return float(found.group(1)) * _UNITS_S[found.group(2)]
 
 

@@ -35,12 +35,12 @@ _LINE = re.compile(r"\(at line (\d+), column \d+\)")
 Signature = tuple[int, ...]
 
 
-class Refused(Exception):
+class FileRefused(Exception):
     """The file counts for nothing; the message says why and what to do."""
 
 
 def read_settings(path: Path) -> dict[str, object]:
-    """The values of the file; raises Refused."""
+    """The values of the file; raises FileRefused."""
     return settings_in(_text_of(path), path)
 
 
@@ -52,7 +52,7 @@ def settings_in(text: str, path: Path) -> dict[str, object]:
         found = _LINE.search(str(error))
         line = int(found[1]) if found else len(text.splitlines())
         what = _LINE.sub("", str(error)).strip().rstrip(".")
-        raise Refused(f"Line {line} of {path} is not TOML: {what}. Correct it.") from error
+        raise FileRefused(f"Line {line} of {path} is not TOML: {what}. Correct it.") from error
     values: dict[str, object] = {}
     for name, value in written.items():
         try:
@@ -60,7 +60,7 @@ def settings_in(text: str, path: Path) -> dict[str, object]:
             if values.keys() & read.keys():
                 raise SettingsError(f"{name} is given twice. Leave one of them out.")
         except SettingsError as error:
-            raise Refused(f"Line {_line_of(name, text)} of {path}: {error}") from error
+            raise FileRefused(f"Line {_line_of(name, text)} of {path}: {error}") from error
         values.update(read)
     return values
 
@@ -71,7 +71,7 @@ def _toml_loads() -> Callable[[str], dict[str, Any]]:
     try:
         loads: Callable[[str], dict[str, Any]] = importlib.import_module(name).loads
     except ModuleNotFoundError as error:
-        raise Refused(
+        raise FileRefused(
             "This Python reads no TOML. Install tomli beside jupyter-gpushare, or use Python 3.11."
         ) from error
     return loads
@@ -89,18 +89,18 @@ def _text_of(path: Path) -> str:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise Refused(
+        raise FileRefused(
             f"The settings file {path} cannot be read: {error.strerror}. Put it there, or start "
             f"the scheduler without --settings-file."
         ) from error
     try:
         problem = _problem_with(path, os.fstat(fd))
         if problem:
-            raise Refused(problem)
+            raise FileRefused(problem)
         with open(fd, "rb", closefd=False) as file:
             return file.read(BYTES_MAX).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(
+        raise FileRefused(
             f"The settings file {path} cannot be read: {error}. Write it as UTF-8."
         ) from error
     finally:
@@ -162,7 +162,7 @@ class SettingsFile:
         self._read = self._seen = signature_of(self.path)
         try:
             self.check()
-        except (Refused, SettingsError, CoreError) as error:
+        except (FileRefused, SettingsError, CoreError) as error:
             self.refusal = str(error)
             log.error("the settings stay as they were: %s", error)
         else:

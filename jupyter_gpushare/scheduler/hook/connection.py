@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
 from jupyter_gpushare.protocol.codec import FrameDecoder, ProtocolError, encode
-from jupyter_gpushare.protocol.fields import Message, Receiver
+from jupyter_gpushare.protocol.fields import Message, Side
 from jupyter_gpushare.protocol.messages import (
     Hello,
     RefusalCode,
@@ -135,7 +135,7 @@ class HookConnection(asyncio.BufferedProtocol):
         self._received = received
         self._intake = intake
         self._message_deadline_s = message_deadline_s
-        self._decoder = FrameDecoder(receiver=Receiver.SCHEDULER)
+        self._decoder = FrameDecoder(receiver=Side.SCHEDULER)
         self._loop = asyncio.get_running_loop()
         self._greeted = False
         self._has_turn = False

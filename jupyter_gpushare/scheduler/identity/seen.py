@@ -12,7 +12,7 @@ from jupyter_gpushare.core.settings import SchedulerSettings
 _MAX = 100_000
 
 
-class Seen:
+class Names:
     """`accounts`: users are accounts of the system, and not those of a hub."""
 
     def __init__(self, *, accounts: bool = True) -> None:

@@ -17,7 +17,7 @@ from jupyter_gpushare.reports.delta import Delta, Now, OutOfOrder, is_news
 from jupyter_gpushare.reports.format import (
     HEARTBEAT_S,
     PERIOD_S,
-    Hello,
+    NodeHello,
     Report,
     pieces_of,
     text_of,
@@ -26,7 +26,7 @@ from jupyter_gpushare.reports.format import (
 from ..service.looks import WORK_S, Look, Looks
 from .link import Link
 from .options import NoToken, ReportOptions, read_token, tls_of
-from .standing import LONGEST_S, Backoff, Failure, Standing
+from .standing import LONGEST_S, Backoff, Failure, Reporting
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +55,11 @@ class Reporter:
         self._now = now
         self._period_s, self._heartbeat_s = period_s, heartbeat_s
         self._connection_s = connection_s
-        self._hello = Hello(boot=secrets.token_hex(16), version=version)
+        self._hello = NodeHello(boot=secrets.token_hex(16), version=version)
         self._delta = Delta(self._hello.boot)
         self._news = asyncio.Event()
         self._backoff = Backoff(random.random)
-        self._standing = Standing(options.url, since=time.time())
+        self._standing = Reporting(options.url, since=time.time())
         self._task: asyncio.Task[None] | None = None
         self._over = False
 

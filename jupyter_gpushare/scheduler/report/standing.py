@@ -26,7 +26,7 @@ class Failure(Exception):
 
 
 @dataclass(slots=True)
-class Standing:
+class Reporting:
     """`since` and what is given as `wall_s` are seconds since 1970."""
 
     url: str

@@ -61,7 +61,7 @@ class Had:
 
 
 @dataclass(slots=True)
-class Lane:
+class Holders:
     """Who had a device, in the order in which they began."""
 
     turns: deque[Had] = field(default_factory=deque)
@@ -218,14 +218,14 @@ class Waiting:
             wait.came_to_s, wait.came_all, self.returning = now_s, came_all, None
 
 
-Lanes = Mapping[DeviceId, Lane]
+Lanes = Mapping[DeviceId, Holders]
 
 
 class PastWaits:
     """Of all tenants. What is noted counts from the moment that comes with it."""
 
     def __init__(self) -> None:
-        self._lanes: dict[DeviceId, Lane] = {}
+        self._lanes: dict[DeviceId, Holders] = {}
         self._tenants: dict[TenantId, Waiting] = {}
         self._resting: dict[TenantId, None] = {}
         """Those of them that do not wait; who waited last comes last."""
@@ -348,10 +348,10 @@ class PastWaits:
             self._resting[tenant] = None
         return kept
 
-    def _lane(self, device: DeviceId) -> Lane:
+    def _lane(self, device: DeviceId) -> Holders:
         if device not in self._lanes and len(self._lanes) >= LANES_MAX:
             del self._lanes[next(iter(self._lanes))]
-        return self._lanes.setdefault(device, Lane())
+        return self._lanes.setdefault(device, Holders())
 
 
 def _over_s(cause: Cause) -> Seconds:

@@ -14,7 +14,7 @@ from jupyter_gpushare.core.estimates import Reason, reason_of_order
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.records import Obstacle
 
-from .past_waits import Cause, Had, Lane, Lanes, PastWaits, Wait, what_is
+from .past_waits import Cause, Had, Holders, Lanes, PastWaits, Wait, what_is
 from .timeline import Label
 
 INTERVALS_MAX = 24
@@ -87,7 +87,7 @@ def _parts_of(tenant: TenantId, wait: Wait, lanes: Lanes, now_s: Seconds) -> lis
 def _in_the_queue(tenant: TenantId, wait: Wait, lanes_of: Lanes, now_s: Seconds) -> list[Interval]:
     end_s = now_s if wait.end_s is None else wait.end_s
     devices = {cause.device for cause in wait.causes}
-    lanes = {device: lanes_of.get(device, Lane(kept_from_s=end_s)) for device in devices}
+    lanes = {device: lanes_of.get(device, Holders(kept_from_s=end_s)) for device in devices}
     from_s = max([wait.begin_s, wait.kept_from_s, *(a.kept_from_s for a in lanes.values())])
     from_s = min(from_s, end_s)
     parts = [Interval(wait.begin_s, from_s, None)] if from_s > wait.begin_s else []
@@ -180,7 +180,7 @@ _Change = tuple[Seconds, Callable[[_Moment], None]]
 
 
 def _changes(
-    tenant: TenantId, wait: Wait, lanes: dict[DeviceId, Lane], from_s: Seconds, end_s: Seconds
+    tenant: TenantId, wait: Wait, lanes: dict[DeviceId, Holders], from_s: Seconds, end_s: Seconds
 ) -> list[_Change]:
     """What changed while it waited, in order. Who ends goes before who begins at that moment."""
     found: list[tuple[Seconds, int, Callable[[_Moment], None]]] = []

@@ -34,7 +34,7 @@ from ..base.names import cut, printable_line
 from ..base.settings_file import SettingsFile
 from ..identity.caller import Caller, groups_of_account
 from ..identity.recovery import Recovery
-from ..identity.seen import Seen
+from ..identity.seen import Names
 from ..identity.tenants import TenantBook
 from ..identity.tokens import (
     NAME_BYTES_MAX,
@@ -90,7 +90,7 @@ class Service:
         hook_socket: Path,
         settings_file: SettingsFile | None = None,
         administration: Administration,
-        seen: Seen | None = None,
+        seen: Names | None = None,
         timeline: Timeline | None = None,
         past_waits: PastWaits | None = None,
         now_s: Callable[[], Seconds] | None = None,
@@ -110,7 +110,7 @@ class Service:
         self._settings = settings
         self._settings_file = settings_file
         self._administration = administration
-        self._seen = seen or Seen()
+        self._seen = seen or Names()
         self._timeline = timeline or Timeline()
         self._past_waits = past_waits or PastWaits()
         self._now_s = now_s or (lambda: snapshot().at_s)

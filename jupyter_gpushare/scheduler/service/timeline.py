@@ -47,7 +47,7 @@ LabelOf = Callable[[TenantId, str, str], Label]
 
 
 @dataclass(slots=True)
-class Turn:
+class PastTurn:
     """`end_s` is None while it goes on. From `begin_s` on, the tenant had the device for `held_s`,
     and since `resumed_s` where it goes on."""
 
@@ -64,7 +64,7 @@ class Turn:
     def resume(self, label: Label, now_s: Seconds) -> None:
         self.label, self.end_s, self.resumed_s = label, None, now_s
 
-    def joins(self, later: Turn, grain_s: Seconds) -> bool:
+    def joins(self, later: PastTurn, grain_s: Seconds) -> bool:
         """Whether a later one of the same tenant is a part of this one from now on."""
         if self.end_s is None or later.begin_s - self.end_s >= grain_s:
             return False
@@ -107,10 +107,10 @@ class Sample:
 class Lane:
     """One device. Turns are in the order in which they began."""
 
-    turns: list[Turn] = field(default_factory=list)
-    open: dict[TenantId, Turn] = field(default_factory=dict)
+    turns: list[PastTurn] = field(default_factory=list)
+    open: dict[TenantId, PastTurn] = field(default_factory=dict)
     """Those of `turns` that go on."""
-    latest: dict[TenantId, Turn] = field(default_factory=dict)
+    latest: dict[TenantId, PastTurn] = field(default_factory=dict)
     """Of each tenant of `turns`."""
     steps: list[Step] = field(default_factory=list)
     waiting: int = 0
@@ -125,7 +125,7 @@ class Lane:
             last.resume(label, now_s)
             self.open[tenant] = last
             return
-        turn = self.open[tenant] = self.latest[tenant] = Turn(label, now_s, now_s)
+        turn = self.open[tenant] = self.latest[tenant] = PastTurn(label, now_s, now_s)
         self.turns.append(turn)
         if len(self.turns) > TURNS_MAX:
             self._coarsen(now_s)
@@ -179,16 +179,16 @@ class Lane:
             self._keep(_joined(self.turns, grain_s))
         self._keep(self.turns[-(TURNS_MAX // 2) :])
 
-    def _keep(self, turns: list[Turn]) -> None:
+    def _keep(self, turns: list[PastTurn]) -> None:
         self.turns = turns
         self.latest = {turn.label.tenant: turn for turn in turns}
         self.open = {tenant: turn for tenant, turn in self.latest.items() if turn.end_s is None}
 
 
-def _joined(turns: Iterable[Turn], grain_s: Seconds) -> list[Turn]:
+def _joined(turns: Iterable[PastTurn], grain_s: Seconds) -> list[PastTurn]:
     """Those of a tenant that are less than a grain apart are one."""
-    kept: list[Turn] = []
-    latest: dict[TenantId, Turn] = {}
+    kept: list[PastTurn] = []
+    latest: dict[TenantId, PastTurn] = {}
     for turn in turns:
         before = latest.get(turn.label.tenant)
         if before is None or not before.joins(turn, grain_s):

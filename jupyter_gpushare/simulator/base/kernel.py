@@ -11,7 +11,7 @@ from typing import Protocol
 
 from jupyter_gpushare.core.ids import Seconds
 
-from .loop import Alarm, Loop
+from .loop import Loop, Planned
 from .record import Kind, Record
 from .workload import Cell, Notebook
 
@@ -63,7 +63,7 @@ class Kernel:
         self._left_s: Seconds = 0.0
         self.hold_s: Seconds = 0.0
         """Of the cell that runs."""
-        self._alarm: Alarm | None = None
+        self._alarm: Planned | None = None
         self._since_s: Seconds = 0.0
         self._waits_since_s: Seconds = 0.0
         self._speed = 1.0

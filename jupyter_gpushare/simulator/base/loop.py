@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jupyter_gpushare.core.ids import Seconds
 
 
-class Alarm:
+class Planned:
     """Something that is to happen, unless it is cancelled."""
 
     __slots__ = ("action",)
@@ -25,17 +25,17 @@ class Loop:
 
     def __init__(self) -> None:
         self.now_s: Seconds = 0.0
-        self._alarms: list[tuple[Seconds, int, Alarm]] = []
+        self._alarms: list[tuple[Seconds, int, Planned]] = []
         self._asked = 0
 
-    def at(self, when_s: Seconds, action: Callable[[], None]) -> Alarm:
+    def at(self, when_s: Seconds, action: Callable[[], None]) -> Planned:
         """Never earlier than now."""
-        alarm = Alarm(action)
+        alarm = Planned(action)
         self._asked += 1
         heapq.heappush(self._alarms, (max(when_s, self.now_s), self._asked, alarm))
         return alarm
 
-    def after(self, delay_s: Seconds, action: Callable[[], None]) -> Alarm:
+    def after(self, delay_s: Seconds, action: Callable[[], None]) -> Planned:
         return self.at(self.now_s + delay_s, action)
 
     def step(self) -> bool:

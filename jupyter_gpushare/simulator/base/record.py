@@ -25,7 +25,7 @@ class Kind(enum.IntEnum):
     """A cell of it waits for the device."""
 
 
-class Span(NamedTuple):
+class PartOfTime(NamedTuple):
     """`share` is the part of the device that it had meanwhile."""
 
     device: int
@@ -101,7 +101,7 @@ class Record:
     def __len__(self) -> int:
         return len(self._start)
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[PartOfTime]:
         """In the order in which they were noted."""
         kinds = tuple(Kind)
         columns = zip(
@@ -114,4 +114,4 @@ class Record:
             strict=True,
         )
         for device, notebook, kind, start_s, end_s, share in columns:
-            yield Span(device, notebook, kinds[kind], start_s, end_s, share)
+            yield PartOfTime(device, notebook, kinds[kind], start_s, end_s, share)

@@ -12,7 +12,7 @@ from collections import deque
 from jupyter_gpushare.core.ids import Seconds
 
 from ..base.kernel import Kernel
-from ..base.loop import Alarm, Loop
+from ..base.loop import Loop, Planned
 from ..base.world import World
 from .turns import Holder
 
@@ -28,8 +28,8 @@ class NvshareDevice:
         self._quantum_s = quantum_s
         self._holder = Holder(loop, world.hardware, world.device_bytes)
         self._queue: deque[Kernel] = deque()
-        self._quantum: Alarm | None = None
-        self._idle: Alarm | None = None
+        self._quantum: Planned | None = None
+        self._idle: Planned | None = None
 
     def opened(self, kernel: Kernel) -> None:
         """Nothing to do before its first launch."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from jupyter_gpushare.core.ids import Seconds
 
 from ..base.kernel import Kernel
-from ..base.loop import Alarm, Loop
+from ..base.loop import Loop, Planned
 
 CULL_S: Seconds = 3600.0
 """As JupyterHub's idle culler is mostly set up (`cull_idle_servers`, timeout 3600)."""
@@ -32,7 +32,7 @@ class Reserved:
         self._released = released
         self._has: dict[int, int] = {}
         self._queue: deque[tuple[Kernel, int]] = deque()
-        self._culls: dict[int, Alarm] = {}
+        self._culls: dict[int, Planned] = {}
 
     def want(self, kernel: Kernel, count: int) -> bool:
         """A cell begins. Whether the notebook has its part; else `admitted` is called later, or

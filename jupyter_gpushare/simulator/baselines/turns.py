@@ -6,7 +6,7 @@ from jupyter_gpushare.core.ids import Seconds
 
 from ..base.hardware import Hardware
 from ..base.kernel import Kernel
-from ..base.loop import Alarm, Loop
+from ..base.loop import Loop, Planned
 from .pager import Pager
 
 
@@ -17,7 +17,7 @@ class Holder:
         self.kernel: Kernel | None = None
         self._loop = loop
         self._pager = Pager(hardware, device_bytes)
-        self._coming: Alarm | None = None
+        self._coming: Planned | None = None
         self._idle_since_s: Seconds | None = None
 
     def take(self, kernel: Kernel) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, Seconds
 
-from ..base.loop import Alarm, Loop
+from ..base.loop import Loop, Planned
 from ..base.record import Foretold
 
 LOOKS_AFTER_S: Seconds = 1.0
@@ -24,7 +24,7 @@ class Foresight:
         self.foretold: list[Foretold] = []
         self._loop = loop
         self._estimate = estimate
-        self._looks: dict[ClientId, Alarm] = {}
+        self._looks: dict[ClientId, Planned] = {}
         self._told: dict[ClientId, tuple[Seconds, Estimate]] = {}
 
     def waits(self, client: ClientId) -> None:

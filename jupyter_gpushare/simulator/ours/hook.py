@@ -24,7 +24,7 @@ from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TurnId
 
 from ..base.hardware import Hardware
 from ..base.kernel import Kernel
-from ..base.loop import Alarm, Loop
+from ..base.loop import Loop, Planned
 from ..base.record import Kind
 from .hook_memory import HookMemory
 
@@ -37,7 +37,7 @@ class Gate(enum.Enum):
     DRAINING = "draining"
 
 
-class Hook:
+class SimulatedHook:
     """`submit` takes events to the scheduler; `idle_s` tells after how long without work the turn
     of a program is idle."""
 
@@ -73,8 +73,8 @@ class Hook:
         """By hand: the turn outlasts its cell."""
         self._lacked_memory = False
         """In the present turn."""
-        self._moving: Alarm | None = None
-        self._alarm: Alarm | None = None
+        self._moving: Planned | None = None
+        self._alarm: Planned | None = None
 
     # ---- what the kernel does ----------------------------------------------------------------
 

@@ -24,13 +24,13 @@ from jupyter_gpushare.core.settings import SchedulerSettings
 from ..base.errors import SimulationError
 from ..base.hardware import Hardware
 from ..base.kernel import Kernel
-from ..base.loop import Alarm, Loop
+from ..base.loop import Loop, Planned
 from ..base.record import Foretold
 from .foresight import Foresight
-from .hook import Hook
+from .hook import SimulatedHook
 
 
-class Node:
+class SimulatedNode:
     """Kernels' calls become events of the core; its commands reach the hooks at once."""
 
     def __init__(
@@ -47,11 +47,11 @@ class Node:
         """Handled so far."""
         self._loop = loop
         self._hardware = hardware
-        self._hooks: dict[ClientId, Hook] = {}
-        self._hook_of: dict[int, Hook] = {}
+        self._hooks: dict[ClientId, SimulatedHook] = {}
+        self._hook_of: dict[int, SimulatedHook] = {}
         self._inbox: deque[ev.Event] = deque()
         self._is_handling = False
-        self._alarm: Alarm | None = None
+        self._alarm: Planned | None = None
         self._foresight = Foresight(loop, self._estimate)
         for device in devices:
             self.submit(
@@ -67,7 +67,7 @@ class Node:
 
     def opened(self, kernel: Kernel) -> None:
         client, device = ClientId(kernel.number + 1), _device_id(kernel.device)
-        hook = Hook(
+        hook = SimulatedHook(
             client,
             device,
             kernel,

@@ -31,7 +31,7 @@ from jupyter_gpushare.scheduler.report.standing import (
     QUIET_S,
     Backoff,
     Failure,
-    Standing,
+    Reporting,
 )
 from jupyter_gpushare.scheduler.service.looks import Look, Looks
 from tests.reports.test_delta import device, now, tenant
@@ -457,7 +457,7 @@ def test_the_pauses() -> None:
 def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A kind of failure once, and once more after an hour without it."""
     caplog.set_level(logging.INFO)
-    standing = Standing("wss://view", since=0.0)
+    standing = Reporting("wss://view", since=0.0)
     for wall_s in range(10):
         standing.failed(Failure("a", f"Wrong {wall_s}."), wall_s)
         standing.failed(Failure("b", "Bad."), wall_s)

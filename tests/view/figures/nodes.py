@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jupyter_gpushare.reports.format import DeviceRow, Hello, NodeRow, Place, Report, TenantRow
+from jupyter_gpushare.reports.format import DeviceRow, NodeHello, NodeRow, Place, Report, TenantRow
 from jupyter_gpushare.view.fleet import Fleet
 
 WALL_S = 1_800_000_000.0
@@ -74,7 +74,7 @@ class Reporting:
         self._connected = False
 
     def connects(self, now_s: float) -> None:
-        self.fleet.hello(self.name, Hello(boot=self.boot, version="0.1.0"), now_s=now_s)
+        self.fleet.hello(self.name, NodeHello(boot=self.boot, version="0.1.0"), now_s=now_s)
         self._sequence = -1
         self._connected = True
         self._told = {}

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpushare.reports.format import NodeRow
 from jupyter_gpushare.view import figures
-from jupyter_gpushare.view.usage import Line
+from jupyter_gpushare.view.usage import UsageLine
 from jupyter_gpushare.view.usage_file import USAGE_FILE, UsageFile
 from tests.reports.rows import a_report
 from tests.view.figures.nodes import device, tenant
@@ -115,7 +115,7 @@ def test_a_caller_that_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         async with running_view(tmp_path, data_dir=tmp_path / "data") as view:
             (tables,) = made
             assert tables.usage is not None
-            lines = [Line(20_000, "hub", f"{n:0400}", "", "a") for n in range(30_000)]
+            lines = [UsageLine(20_000, "hub", f"{n:0400}", "", "a") for n in range(30_000)]
             tables.usage.usage._lines.update(dict.fromkeys(lines, 1.0))
             _, writer = await asyncio.open_connection("127.0.0.1", view.view.port, limit=1024)
             path = f"{PREFIX}api/v1/usage.csv?from=2020-01-01"

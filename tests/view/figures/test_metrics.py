@@ -13,8 +13,8 @@ from jupyter_gpushare.view.metrics import (
     DAY_S,
     LABELS_MAX,
     NAMES,
-    Counters,
     FleetCollector,
+    ViewCounters,
     text_of,
 )
 from tests.view.figures.nodes import GIB, WALL_S, Reporting, device, place, tenant
@@ -22,9 +22,9 @@ from tests.view.figures.nodes import GIB, WALL_S, Reporting, device, place, tena
 Series = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
-def series_of(fleet: Fleet, now_s: float, counters: Counters | None = None) -> Series:
+def series_of(fleet: Fleet, now_s: float, counters: ViewCounters | None = None) -> Series:
     clocks = (now_s, WALL_S + now_s)
-    collector = FleetCollector(fleet, counters or Counters(), lambda: clocks, lambda: 2)
+    collector = FleetCollector(fleet, counters or ViewCounters(), lambda: clocks, lambda: 2)
     found: Series = {}
     for family in text_string_to_metric_families(text_of([collector]).decode()):
         assert family.documentation, family.name
@@ -68,7 +68,7 @@ def test_the_figures_of_a_node() -> None:
     """Rows that are old say for how long they have been true."""
     fleet = busy_fleet()
     fleet.cannot_be_read("a", ReportError("It is no JSON."), now_s=10.0)
-    found = series_of(fleet, 12.0, Counters(refused_nodes=3))
+    found = series_of(fleet, 12.0, ViewCounters(refused_nodes=3))
     for name, value in {
         "gpushare_node_up": 1,
         "gpushare_node_last_report_timestamp_seconds": WALL_S + 10,
@@ -112,7 +112,7 @@ def test_users_make_no_series() -> None:
     node.reports(0.0)
     counted = [sum(map(len, series_of(fleet, 1.0).values())) for fleet in (few, many)]
     assert counted[0] == counted[1]
-    text = text_of([FleetCollector(many, Counters(), lambda: (1.0, WALL_S))]).decode()
+    text = text_of([FleetCollector(many, ViewCounters(), lambda: (1.0, WALL_S))]).decode()
     assert "owner5" not in text and "group5" not in text and "train" not in text
 
 
@@ -124,7 +124,7 @@ def test_a_node_whose_devices_are_new_each_time() -> None:
     A node that is forgotten is forgotten here, too."""
     fleet = Fleet()
     liar, other = (Reporting(fleet, name, now_s=0.0, devices=8) for name in ("liar", "other"))
-    collector = FleetCollector(fleet, Counters(), lambda: (now_s, WALL_S))
+    collector = FleetCollector(fleet, ViewCounters(), lambda: (now_s, WALL_S))
     usual, seen = dict(liar.devices), set()
     for now_s in (*map(float, range(40)), 100.0, 2 * DAY_S):
         liar.devices = usual

@@ -23,8 +23,8 @@ from jupyter_gpushare.view.usage import (
     UNDER_WAY_S,
     HeardOf,
     Known,
-    Line,
-    Usage,
+    UsageLine,
+    UsageRecord,
 )
 from tests.view.figures.nodes import WALL_S, Reporting, tenant
 
@@ -35,12 +35,12 @@ class Kept:
     """What a file would have."""
 
     def __init__(self) -> None:
-        self.lines: Counter[Line] = Counter()
+        self.lines: Counter[UsageLine] = Counter()
         self.nodes: dict[str, HeardOf] = {}
         self.counters: dict[tuple[str, str], float] = {}
         self.until_wall_s = WALL_S
 
-    def takes(self, usage: Usage, wall_s: float) -> None:
+    def takes(self, usage: UsageRecord, wall_s: float) -> None:
         changes = usage.changes()
         self.lines.update(changes.lines)  # type: ignore[arg-type]
         self.counters = {
@@ -82,7 +82,7 @@ class Bench:
         """Anew, with what was kept."""
         self.fleet.nodes.clear()
         self.fleet.changed.clear()
-        self.usage = Usage(
+        self.usage = UsageRecord(
             self.kept.known(),
             now_s=self.now_s,
             wall_s=WALL_S + self.now_s,
@@ -381,7 +381,7 @@ def test_a_node_that_is_forgotten(bench: Bench) -> None:
     bench.counted()
     bench.now_s += FORGET_S + 1
     late = copy.deepcopy(bench.kept)
-    later = Usage(late.known(), now_s=0.0, wall_s=WALL_S + bench.now_s)
+    later = UsageRecord(late.known(), now_s=0.0, wall_s=WALL_S + bench.now_s)
     late.takes(later, 0.0)
     bench.fleet.forget_silent(bench.now_s)
     bench.takes()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.view.fleet import Fleet
-from jupyter_gpushare.view.usage import DAY_S, Line
+from jupyter_gpushare.view.usage import DAY_S, UsageLine
 from jupyter_gpushare.view.usage_file import (
     KEPT_DAYS,
     USAGE_FILE,
@@ -223,7 +223,7 @@ def test_a_directory_with_a_name_of_its_own(tmp_path: Path) -> None:
 def test_days_that_are_too_old(view: View) -> None:
     """They go; the last 400 days are kept."""
     view.hears(0.0)
-    lines = [Line(TODAY - ago, "hub", "old", "", "a") for ago in range(KEPT_DAYS + 5)]
+    lines = [UsageLine(TODAY - ago, "hub", "old", "", "a") for ago in range(KEPT_DAYS + 5)]
     view.usage.usage._lines.update(dict.fromkeys(lines, 1.0))
     view.restarts()
     assert days_of(view) == list(range(TODAY - KEPT_DAYS + 1, TODAY + 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client.connection import user_name
-from jupyter_gpushare.view.usage import Known, Usage
+from jupyter_gpushare.view.usage import Known, UsageRecord
 from tests.scheduler.report.test_real_scheduler import flags
 from tests.support.scheduler_process import running_scheduler
 from tests.support.view_stand_in import NAME, ViewStandIn
@@ -29,7 +29,7 @@ def has_had(view: ViewStandIn, name: str) -> bool:
 def test_turns_of_a_scheduler(tmp_path: Path) -> None:
     """An account's two notebooks have the turn one after the other; a restart counts none twice."""
     wall_s = time.time()
-    usage = Usage(Known(until_wall_s=wall_s), now_s=time.monotonic(), wall_s=wall_s)
+    usage = UsageRecord(Known(until_wall_s=wall_s), now_s=time.monotonic(), wall_s=wall_s)
     counted_s = 0.0
 
     def counts(view: ViewStandIn) -> float:
