@@ -16,7 +16,15 @@ from .policy import (
     waits_for_its_memory,
 )
 from .records import Tenant
-from .shares.classes import FIRST, GUARANTEED, LAST, ORDINARY, URGENT, TenantClass
+from .shares.classes import (
+    BOOSTED,
+    FIRST,
+    GUARANTEED,
+    LAST,
+    ORDINARY,
+    URGENT,
+    TenantClass,
+)
 from .space.obstacles import obstacle
 from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
@@ -100,6 +108,8 @@ def lines_are_of_tenants(state: State) -> None:
         _rule(+line.waits_of == Counter(t.owner for t in waiting.values()), "whose they are, too")
         head = next((line.rank_of[t.id][0] for t in line.queue if t.id in waiting), LAST)
         pressed = head in (URGENT, GUARANTEED, FIRST) or (head == ORDINARY and line.batch > 0)
+        levels = {line.rank_of[t.id][0] for t in line.queue if t.id in waiting}
+        pressed |= head == BOOSTED and URGENT in levels
         pressed |= any(holder.owner in by_owner for holder in line.holders)
         _rule((device in state.changes.pressed) == pressed, "devices are pressed by new cells")
         _rule(line.lacking == {t.id: t for t in lacking}, "who lacks a device is on its line")

@@ -89,6 +89,7 @@ def test_a_boost_hides_nobody_for_whom_the_turn_ends() -> None:
     """A new cell behind it ends nothing, a `realtime` notebook ends the turn at once. The boosted
     one is served next all the same."""
     desk = Desk(BY_CLASS)
+    desk.tenant("boosted", owner="ann")
     holder, boosted = desk.client("holder"), desk.client("boosted")
     desk.ask(holder)
     desk.ask(boosted)
