@@ -26,12 +26,19 @@ def test_the_settings_page_is_what_the_table_says() -> None:
 def test_links_between_documents_lead_somewhere() -> None:
     """Each relative link of a document names a file that exists."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "hook").rglob("*.md")]
+    pages += (ROOT / "jupyter_gpushare").rglob("*.md")
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "hook/README.md", "hook/sim/README.md")
+PAGES = (
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "hook/README.md",
+    "hook/sim/README.md",
+    "jupyter_gpushare/core/README.md",
+)
 BASES = ("", "jupyter_gpushare", "hook", "hook/src", "hook/sim", "tests")
 """A path in a page begins at the page, or in one of these."""
 MADE = {"build", "jupyter_gpushare/lib"}
