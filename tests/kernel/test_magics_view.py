@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.kernel.magics import (
-    View,
+    NotebookView,
     memory_bar,
     notes_on_memory,
     notes_on_waiting,
@@ -107,7 +107,7 @@ def test_who_is_in_the_way_reads_so() -> None:
 @pytest.mark.promise("jupyter-27")
 def test_each_device_has_a_bar() -> None:
     """In text and in HTML, in which names are text; never longer than it should be."""
-    view = View("It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a")
+    view = NotebookView("It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a")
     assert "\n  █████░░░░░░░░░░░░░░░ 20.0 GiB of 80.0 GiB in use\n  free" in repr(view)
     markup = view._repr_html_()
     assert "<p><b>Test &lt;b&gt;GPU</b><br>█████░" in markup
@@ -148,6 +148,6 @@ def test_everything_begins_at_the_left() -> None:
     """Jupyter would centre a caption and the table, and put names to the right of their cells."""
     held = {"tenant": "a", "name": "a.ipynb", "held_for_s": 1.0, "recalled": False}
     shown = status(tenant("a"), holders=[{**held, "hold_left_s": 0.0}])
-    markup = View("It has the GPU.", shown, "a")._repr_html_()
+    markup = NotebookView("It has the GPU.", shown, "a")._repr_html_()
     assert "<caption" not in markup and '<table style="margin-left: 0">' in markup
     assert markup.count("<td") == markup.count('<td style="text-align: left">') == 4
