@@ -107,7 +107,9 @@ def test_who_is_in_the_way_reads_so() -> None:
 @pytest.mark.promise("jupyter-27")
 def test_each_device_has_a_bar() -> None:
     """In text and in HTML, in which names are text; never longer than it should be."""
-    view = NotebookView("It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a")
+    view = NotebookView(
+        "It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a"
+    )
     assert "\n  █████░░░░░░░░░░░░░░░ 20.0 GiB of 80.0 GiB in use\n  free" in repr(view)
     markup = view._repr_html_()
     assert "<p><b>Test &lt;b&gt;GPU</b><br>█████░" in markup
