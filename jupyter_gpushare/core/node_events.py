@@ -216,8 +216,8 @@ class NodeEvents:
 
 
 def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> bool:
-    """A cell begins or ends in the process. The tenant has one as long as any process has. Whether
-    turns are to be looked at."""
+    """A cell begins or ends in the process. The tenant has one as long as any process has.
+    Answers whether turns are to be looked at."""
     if begins and not state.in_cell(tenant):
         state.work_begins(tenant)
     had_one, had_come = state.in_cell(tenant), tenant.came

@@ -119,7 +119,7 @@ def test_it_survives_a_scheduler() -> None:
 def test_own_credit_fills_up_and_is_spent() -> None:
     recent = uses(one=0.0)
     assert filled(recent, 0.0) == 2.0
-    recent.spend(ONE, 1.5, 10.0)
+    recent.spend(ONE, 1.5, 10.0, 2.0)
     assert filled(recent, 11.0) == 1.0
     assert filled(recent, 99.0) == 2.0
 

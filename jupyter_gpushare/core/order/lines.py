@@ -194,8 +194,8 @@ class Lines:
         return ORDINARY if has_rest and found == FIRST else found
 
     def level_of_turn(self, tenant: Tenant, level: int) -> int:
-        """Of the turn of a tenant that is served at this level. Only `batch` has
-        turns that end for everybody, as far as its owner has what was guaranteed."""
+        """Of the turn of a tenant that is served at this level. Only `batch` has turns that end for
+        everybody, as far as its owner has what was guaranteed."""
         if tenant.runs_as is TenantClass.BATCH:
             return level if level in (STARVED, GUARANTEED) else LAST
         return min(level, ORDINARY)

@@ -204,10 +204,8 @@ class RecentUses:
             own.credit_at_s = now_s
         own.credit_s = min(most_s, own.credit_s)
 
-    def spend(
-        self, tenant: TenantId, used_s: Seconds, now_s: Seconds, most_s: Seconds = math.inf
-    ) -> None:
-        """Of its own credit: of all that it may have, twice as much at most."""
+    def spend(self, tenant: TenantId, used_s: Seconds, now_s: Seconds, most_s: Seconds) -> None:
+        """Of its own credit, which is never further below 0 than it may be above."""
         own = self.of[tenant]
         own.credit_s, own.credit_at_s = max(-most_s, own.credit_s - used_s), now_s
 
