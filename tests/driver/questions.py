@@ -34,6 +34,7 @@ SUBJECTS = (
     "managed",
     "gone",
     "ends",
+    "captures",
     "stale",
 )  # the first ones matter most
 WELL_S_MAX = 30.0  # a context on a busy device takes seconds

@@ -297,13 +297,28 @@ def test_legacy_work_beside_a_non_blocking_capture(gpu: Gpu) -> None:
 
 @alone
 def test_another_thread_may_not_end_a_capture(gpu: Gpu) -> None:
-    """Only the thread that began a capture ends it, unless it is relaxed."""
+    """Only the thread that began a capture gets its graph, unless it is relaxed. The end of another
+    thread is its end all the same."""
     stream = begin(GLOBAL)
     ended = with_context(gpu, lambda: code(cuda.cuStreamEndCapture(stream)))
     assert ended is R.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
-    cuda.cuStreamEndCapture(stream)
+    assert state(stream) == NONE
+    assert code(cuda.cuStreamEndCapture(stream)) is R.CUDA_ERROR_ILLEGAL_STATE
     stream = begin(RELAXED)
     assert with_context(gpu, lambda: code(cuda.cuStreamEndCapture(stream))) is R.CUDA_SUCCESS
+
+
+@alone
+def test_a_capture_in_an_own_default_stream_ends_with_its_thread(gpu: Gpu) -> None:
+    """Nobody could end it any more: what it forbade is allowed again."""
+    own = cuda.CUstream(2)
+    for mode in MODES:
+        pointer = ok(cuda.cuMemAlloc(MIB))
+        begun = with_context(gpu, lambda mode=mode: code(cuda.cuStreamBeginCapture(own, mode)))
+        assert begun is R.CUDA_SUCCESS
+        ok(cuda.cuStreamQuery(LEGACY))
+        ok(cuda.cuMemFree(pointer))
+        ok(cuda.cuCtxSynchronize())
 
 
 @pytest.mark.promise("simulated-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +12,16 @@ from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
 from tests.driver.harness import MIB, Gpu, alone, code, ok
+from tests.support.waits import wait_until
 
 
 def in_thread(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a thread of its own."""
+    """What `work` returns in a thread of its own, which has ended for the driver too."""
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(work()))
     thread.start()
-    thread.join()
+    thread.join()  # the driver's part of its end may be still to come
+    wait_until(lambda: not Path(f"/proc/self/task/{thread.native_id}").exists())
     return answers[0]
 
 

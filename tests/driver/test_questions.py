@@ -21,7 +21,7 @@ KEPT = Path(__file__).parent / "asked" / "h200.json"
 @pytest.mark.parametrize(
     "subjects",
     [
-        ["mapped", "pooled", "graphs", "shared", "managed", "gone", "ends"],
+        ["mapped", "pooled", "graphs", "shared", "managed", "gone", "ends", "captures"],
         pytest.param(["stale"], marks=pytest.mark.full),
     ],
     ids=["all but stale", "stale"],

@@ -218,6 +218,23 @@ def test_a_capture_that_begins_while_a_free_waits_is_valid(backed: Session, mode
     assert backed.run(*lines)[0] == "0 0 0"
 
 
+@pytest.mark.promise("backing-38")
+@pytest.mark.parametrize(
+    "name, handle", [("cuMemFreeAsync", 2), ("cuMemFreeAsync_ptsz", 2), ("cuMemFreeAsync_ptsz", 0)]
+)
+def test_a_captured_free_is_refused_by_each_name_of_an_own_stream(
+    backed: Session, name: str, handle: int
+) -> None:
+    """As the driver does: such a free would be a piece of the graph."""
+    lines = [
+        "own, a = c_void_p(2), alloc(20 * MIB)",
+        "begun = call('cuStreamBeginCapture_v2', own, 2)",
+        f"freed = call('{name}', c_uint64(a), c_void_p({handle}))",
+        "print(begun, freed, call('cuStreamEndCapture', own, byref(c_uint64())), free(a))",
+    ]
+    assert backed.run(*lines) == ["0 1 0 0"]
+
+
 @pytest.mark.promise(
     "hook-60", "A stream does not end while the hook has its handle in its hands, however long"
 )

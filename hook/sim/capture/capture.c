@@ -24,6 +24,7 @@ struct capture {
     CUstreamCaptureMode mode;
     const void *thread; /* which thread began it */
     struct stream *origin;
+    bool is_own; /* the origin is the default stream of that thread, and the capture ends with it */
     struct graph *graph;
     bool graph_is_given; /* cuStreamBeginCaptureToGraph: it is the caller's */
     bool invalid;
@@ -101,6 +102,31 @@ static void close_capture(struct capture *capture) {
         remove_member(&capture->members);
     atomic_fetch_sub(&capture_count, 1);
     free(capture);
+}
+
+static void abandon(struct capture *capture) {
+    if (!capture->graph_is_given) {
+        pthread_mutex_lock(&graphs_lock);
+        graph_close(capture->graph);
+        pthread_mutex_unlock(&graphs_lock);
+    }
+    close_capture(capture);
+}
+
+static pthread_key_t thread_key;
+static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
+
+static void thread_ends(void *mark) {
+    pthread_mutex_lock(&capture_lock);
+    for (struct capture *capture = captures, *next; capture != NULL; capture = next) {
+        next = capture->next;
+        if (capture->is_own && capture->thread == mark) abandon(capture);
+    }
+    pthread_mutex_unlock(&capture_lock);
+}
+
+static void make_thread_key(void) {
+    pthread_key_create(&thread_key, thread_ends);
 }
 
 static CUgraphNodeType type_of(enum op_kind kind) {
@@ -279,12 +305,7 @@ void capture_abandon(struct stream *stream) {
     pthread_mutex_lock(&capture_lock);
     struct capture *capture = atomic_load(&stream->capture);
     if (capture != NULL && capture->origin == stream) {
-        if (!capture->graph_is_given) {
-            pthread_mutex_lock(&graphs_lock);
-            graph_close(capture->graph);
-            pthread_mutex_unlock(&graphs_lock);
-        }
-        close_capture(capture);
+        abandon(capture);
     } else if (capture != NULL) {
         capture->invalid = true;
         struct member **link = &capture->members;
@@ -296,8 +317,8 @@ void capture_abandon(struct stream *stream) {
 }
 
 /* Call with capture_lock held. */
-static CUresult begin(struct stream *stream, struct graph *given, CUstreamCaptureMode mode,
-                      struct capture **begun) {
+static CUresult begin(CUstream handle, struct stream *stream, struct graph *given,
+                      CUstreamCaptureMode mode, struct capture **begun) {
     if (atomic_load(&stream->capture) != NULL) return CUDA_ERROR_ILLEGAL_STATE;
     struct capture *capture = calloc(1, sizeof *capture);
     if (capture == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -309,6 +330,11 @@ static CUresult begin(struct stream *stream, struct graph *given, CUstreamCaptur
     capture->mode = mode;
     capture->thread = &thread_mark;
     capture->origin = stream;
+    capture->is_own = handle == NULL || handle == CU_STREAM_PER_THREAD;
+    if (capture->is_own) {
+        pthread_once(&thread_key_once, make_thread_key);
+        pthread_setspecific(thread_key, capture->thread);
+    }
     if (capture->graph == NULL || add_member(capture, stream) == NULL) {
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -328,7 +354,7 @@ CUresult sim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
     if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
     if (stream->legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&capture_lock);
-    result = begin(stream, NULL, mode, &capture);
+    result = begin(hStream, stream, NULL, mode, &capture);
     pthread_mutex_unlock(&capture_lock);
     return result;
 }
@@ -351,7 +377,7 @@ CUresult sim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
         return CUDA_ERROR_INVALID_VALUE;
     if (stream->legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     pthread_mutex_lock(&capture_lock);
-    result = begin(stream, graph, mode, &capture);
+    result = begin(hStream, stream, graph, mode, &capture);
     if (result == CUDA_SUCCESS) {
         struct graph_node *const *nodes = (struct graph_node *const *)dependencies;
         if (!add_nodes(capture->members, nodes, numDependencies)) capture->invalid = true;
@@ -386,7 +412,6 @@ CUresult sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     struct stream *stream = NULL;
     CUresult result = stream_resolve(hStream, &stream);
     if (result != CUDA_SUCCESS) return result;
-    if (phGraph == NULL) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&capture_lock);
     struct capture *capture = atomic_load(&stream->capture);
     if (capture == NULL) {
@@ -394,16 +419,17 @@ CUresult sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     } else if (capture->origin != stream) {
         capture->invalid = true;
         result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    } else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != &thread_mark) {
-        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    } else {
+    } else { /* whoever ends it, and whatever that answers, it is over */
         pthread_mutex_lock(&graphs_lock);
         if (capture->invalid) {
             result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        } else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+                   capture->thread != &thread_mark) {
+            result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
         } else if (!all_joined(capture)) {
             result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
         }
-        *phGraph = result == CUDA_SUCCESS ? (CUgraph)capture->graph : NULL;
+        if (phGraph != NULL) *phGraph = result == CUDA_SUCCESS ? (CUgraph)capture->graph : NULL;
         if (result != CUDA_SUCCESS && !capture->graph_is_given) graph_close(capture->graph);
         pthread_mutex_unlock(&graphs_lock);
         close_capture(capture);

@@ -21,6 +21,7 @@ _Atomic uint32_t streams_leaving;
 #define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
 #define CAPTURE_WAITS_NS 1000000000u
+#define IN_EVERY_CONTEXT UINT64_MAX
 
 /* Who records just now. Tickets grow: who waits for the end of that waits for those alone that had
  * one before. */
@@ -55,15 +56,16 @@ static void count_captures(void) {
     atomic_store(&streams_captures, streams.captures_used);
 }
 
-/* A capture ends by its own call, or with its stream or context. A default stream is the calling
- * thread's in this context. Called with LOCK_STREAMS held. */
+/* A capture ends by its own call, or with its stream, context or thread. A default stream is the
+ * calling thread's in this context, or all that it has. Called with LOCK_STREAMS held. */
 static void forget_capture(const void *stream, uint64_t current) {
+    const bool all = current == IN_EVERY_CONTEXT;
     for (uint32_t i = streams.captures_used; i-- > 0;) {
         const struct capture_entry *entry = &streams.captures[i];
-        const bool is_own = entry->context == current && entry->thread == pthread_self();
+        const bool is_own = (all || entry->context == current) && entry->thread == pthread_self();
         if (entry->stream != stream || (!streams_is_created(stream) && !is_own)) continue;
         streams.captures[i] = streams.captures[--streams.captures_used];
-        break;
+        if (!all) break;
     }
     count_captures();
 }
@@ -75,7 +77,7 @@ void streams_joining(const void *stream) {
 }
 
 static void forget_stream(struct stream_entry *entry) {
-    forget_capture(entry->stream, 0);
+    forget_capture(entry->stream, IN_EVERY_CONTEXT);
     *entry = streams.streams[--streams.streams_used];
     atomic_fetch_add(&streams_epoch, 1);
 }
@@ -258,7 +260,7 @@ static void *mark_stream(const struct driver *cuda, void *stream, uint64_t gener
     if (has_work)
         event = streams_record_in(stream, event);
     else if (event != NULL)
-        cuda->event_destroy(event); /* so that spares do not gather; no lock is held */
+        streams_adopt_event(generation, event, false); /* to destroy it may wait, as above */
     const bool marked = has_work && event != NULL;
     *is_known = marked || queried == CUDA_SUCCESS;
     driver_relaxed_end(cuda, mode);
@@ -306,7 +308,6 @@ void streams_closing(void *stream) {
     lock_take(LOCK_STREAMS);
     struct stream_entry *entry = find_stream(stream);
     const struct stream_entry copy = entry ? *entry : (struct stream_entry){0};
-    forget_capture(stream, 0);
     if (entry) {
         atomic_fetch_add(&streams_leaving, 1);
         forget_stream(entry);
@@ -324,13 +325,10 @@ void streams_closing(void *stream) {
 
 /* The stream cannot be asked while it captures, so what it has in flight is marked before. */
 static void mark_before_capture(const struct driver *cuda, void *stream) {
-    void *unused;
-    const uint64_t number = streams_number(stream, &unused);
+    void *handle;
+    const uint64_t number = streams_number(stream, &handle);
     if (number == 0 || streams_is_capturing(stream)) return;
-    lock_take(LOCK_STREAMS);
-    const struct stream_entry *entry = find_stream(stream);
-    const uint64_t context = entry ? entry->context : 0;
-    lock_release(LOCK_STREAMS);
+    const uint64_t context = contexts_generation(handle);
     bool is_known;
     void *event = mark_stream(cuda, stream, context, &is_known);
     HOLD(LOCK_STREAMS);
@@ -363,26 +361,21 @@ void streams_capture_beginning(void *stream) {
     let_others_record(0, clock_now_ns() + CAPTURE_WAITS_NS);
 }
 
-/* Nothing captures in the stream now: its mark is of no more use. */
-static void drop_mark(struct stream_entry *entry) {
-    if (entry == NULL) return;
-    if (entry->mark) streams_keep_spare(entry->context, entry->mark);
-    entry->mark = NULL;
-    entry->is_marked = false;
-}
-
-/* Another capture of the stream may be under way; that one goes on. */
-void streams_capture_refused(void *stream) {
-    const bool goes_on = streams_is_capturing(stream);
+void streams_capture_ended(void *stream) {
     const uint64_t current = streams_is_created(stream) ? 0 : contexts_current_generation();
     HOLD(LOCK_STREAMS);
     forget_capture(stream, current);
-    if (!goes_on) drop_mark(find_stream(stream));
+    struct stream_entry *entry = find_stream(stream);
+    if (entry == NULL || streams_find_capture(stream) != NULL) return;
+    if (entry->mark) streams_keep_spare(entry->context, entry->mark);
+    entry->mark = NULL; /* no capture that began there goes on */
+    entry->is_marked = false;
 }
 
-/* An end that the driver refused (a wrong thread, say) leaves the capture going. */
-void streams_capture_ended(void *stream) {
-    if (!streams_is_capturing(stream)) streams_capture_refused(stream);
+void streams_thread_ends(void) {
+    if (!streams_capture_anywhere()) return;
+    HOLD(LOCK_STREAMS);
+    forget_capture(DRIVER_STREAM_PER_THREAD, IN_EVERY_CONTEXT);
 }
 
 bool streams_blocking_captures(uint64_t context) {
@@ -430,7 +423,7 @@ void *streams_spare_event(uint64_t context) {
 void streams_after_fork(void) {
     streams.streams_used = streams.captures_used = 0;
     streams.orphans_used = streams.spares_used = 0;
-    atomic_store(&streams_captures, 0);
+    count_captures();
     atomic_store(&streams_leaving, 0);
     for (uint32_t i = 0; i < RECORDERS_MAX; i++)
         atomic_store(&recorders[i].ticket, 0);

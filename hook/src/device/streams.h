@@ -78,11 +78,14 @@ bool streams_is_blocking(uint64_t number);
 extern _Atomic uint32_t streams_leaving;
 
 /* Before the driver is called (cuStreamBeginCapture of any kind), so that what the stream has in
- * flight can still be marked. Where the driver then refuses, `_refused` follows; after every
- * cuStreamEndCapture, whatever it answered, `_ended`. */
+ * flight can still be marked. `_ended` follows where the driver refused that, and after every
+ * cuStreamEndCapture: whatever that answers, no capture goes on that began in the stream (measured:
+ * an end by a thread that may not ends it too). The driver is not asked: another thread may know of
+ * the end, and have destroyed the stream. */
 void streams_capture_beginning(void *stream);
-void streams_capture_refused(void *stream);
 void streams_capture_ended(void *stream);
+/* The calling thread ends, and a capture in its own default stream with it. */
+void streams_thread_ends(void);
 /* Before the stream waits for an event: by that a thread's own default stream may join a capture.
  */
 void streams_joining(const void *stream);

@@ -6,6 +6,7 @@
 
 #include "base/hold.h"
 #include "device/failure.h"
+#include "device/streams.h"
 
 _Thread_local struct gate_thread *gate_self;
 
@@ -28,6 +29,7 @@ static void thread_ends(void *pointer) {
     struct thread_record *thread = pointer;
     gate_self = NULL;
     leave_all(thread);
+    streams_thread_ends();
     HOLD(LOCK_THREADS); /* the agent reads rings under it */
     window_thread_ends(thread);
     thread->taken = false;

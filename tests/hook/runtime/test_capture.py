@@ -145,6 +145,25 @@ def test_a_recall_while_a_capture_begins(opened: Opened, sim: SimulatedMachine, 
     assert shell.expect("0 end_capture") == "0 end_capture 0"
 
 
+@pytest.mark.promise("hook-15")
+def test_a_capture_begins_while_events_cannot_be_destroyed(opened: Opened) -> None:
+    """As while a launch waits for room in another stream's queue. The stream is idle, and there is
+    an event that its last capture has left."""
+    shell, client = opened({"GPUSHARE_SIM_FAULTS": "hold cuEventDestroy until=never"}, window_ms=50)
+    shell.say("0 create 1")
+    shell.expect("0 create 0")
+    shell.say("0 spin 1 1000000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    for _ in range(2):
+        shell.say(f"0 capture 1 {THREAD_LOCAL}")
+        shell.expect("0 capture 0")
+        shell.say("0 end_capture 1")
+        shell.expect("0 end_capture 0")
+        shell.say("0 sync")
+        shell.expect("0 sync 0")
+
+
 def test_a_capture_ends_with_its_stream(opened: Opened) -> None:
     """A stream destroyed in the middle of a capture takes the capture along: the next drain is not
     held up by it, though nothing was recorded in the default streams."""

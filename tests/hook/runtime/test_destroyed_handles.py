@@ -47,6 +47,23 @@ def test_streams_that_go_when_the_device_says_so(
 
 
 @pytest.mark.promise("hook-15")
+@pytest.mark.parametrize("then", ["destroy", "begin"])
+def test_streams_that_go_when_their_capture_is_over(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, then: str
+) -> None:
+    """Another thread asks for that, and destroys the stream, or captures in it anew. No capture is
+    counted twice: the turn goes back at the end."""
+    program = start("ended_when_told", then)
+    client = scheduler.accept()
+    client.welcome(window_ms=20)
+    client.grant_request()
+    program.expect("right")
+    client.recall_and_drop()
+    program.say("end")
+    assert program.finish() == 0, program.errors()
+
+
+@pytest.mark.promise("hook-15")
 @pytest.mark.parametrize("way", ["cancel", "jump", "beside"])
 def test_a_stream_goes_after_a_recording_that_is_left(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine, way: str

@@ -84,6 +84,19 @@ def test_a_capture_is_over_in_a_context_that_became_known_meanwhile(
 
 
 @pytest.mark.promise("hook-13")
+def test_a_capture_ends_with_the_thread_whose_own_stream_it_is(opened: Opened) -> None:
+    """Nobody could end it any more, and the turn would stay."""
+    shell, client = opened(tenants=1)
+    shell.say("0 spin p 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    told(shell, "1 current")
+    told(shell, f"1 capture p {THREAD_LOCAL}")
+    told(shell, "1 leave")
+    client.recall_and_drop()
+
+
+@pytest.mark.promise("hook-13")
 def test_an_own_stream_that_joins_a_capture_by_an_event(opened: Opened) -> None:
     """The capture began in a stream that keeps no order with the default ones; with this, it is
     one of theirs, though no call but the wait has ever named it."""

@@ -66,6 +66,7 @@ void failure_of(uint64_t context, int cu_result) {
 void failure_look(int cu_result) {
     (void)cu_result;
 }
+void streams_thread_ends(void) {}
 bool streams_is_capturing(void *stream) {
     (void)stream;
     return false;

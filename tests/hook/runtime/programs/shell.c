@@ -470,7 +470,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "describe") == 0) return describe();
     if (strcmp(command, "namespace") == 0) return open_namespace(a);
     if (strcmp(command, "load") == 0) return dlopen(a, RTLD_NOW) == NULL;
-    if (strcmp(command, "echo") == 0) return 0;
+    if (strcmp(command, "echo") == 0 || strcmp(command, "leave") == 0) return 0;
     return -1;
 }
 
@@ -491,6 +491,7 @@ static void *work(void *pointer) {
         if (opens) pthread_mutex_unlock(&order);
         printf("%d %s %ld\n", self->number, command, result);
         fflush(stdout);
+        if (strcmp(command, "leave") == 0) return NULL;
     }
     return NULL;
 }
