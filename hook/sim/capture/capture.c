@@ -3,8 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "process/context.h"
+#include "process/faults.h"
+#include "process/process.h"
 #include "sim_api.h"
 #include "streams/event.h"
 #include "streams/graph.h"
@@ -117,6 +120,7 @@ static pthread_key_t thread_key;
 static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 
 static void thread_ends(void *mark) {
+    if (process_pid != (uint32_t)getpid()) return; /* locks and captures did not survive the fork */
     pthread_mutex_lock(&capture_lock);
     for (struct capture *capture = captures, *next; capture != NULL; capture = next) {
         next = capture->next;
@@ -435,7 +439,8 @@ CUresult sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
         close_capture(capture);
     }
     pthread_mutex_unlock(&capture_lock);
-    return result;
+    const int fault = faults_check("cuStreamEndCapture.done");
+    return fault != 0 ? (CUresult)fault : result;
 }
 
 CUresult sim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,

@@ -317,7 +317,7 @@ static void *mark_stream(const struct allocated *closed, void *stream) {
     if (streams_capture_anywhere() || cuda->context_get_current(&current) != CUDA_SUCCESS)
         return NULL;
     if (current != closed->context) return NULL;
-    return streams_record_in(stream, streams_spare_event(closed->generation));
+    return streams_record_in(closed->generation, stream, streams_spare_event(closed->generation));
 }
 
 static bool has_context(void) {

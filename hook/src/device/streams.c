@@ -21,7 +21,6 @@ _Atomic uint32_t streams_leaving;
 #define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
 #define CAPTURE_WAITS_NS 1000000000u
-#define IN_EVERY_CONTEXT UINT64_MAX
 
 /* Who records just now. Tickets grow: who waits for the end of that waits for those alone that had
  * one before. */
@@ -32,6 +31,8 @@ static struct recorder {
 } recorders[RECORDERS_MAX];
 static _Atomic uint64_t last_ticket;
 static _Thread_local uint32_t last_place __attribute__((tls_model("initial-exec")));
+/* The thread has begun a capture in its own default stream. */
+static _Thread_local bool captures_own __attribute__((tls_model("initial-exec")));
 
 #define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
 
@@ -39,7 +40,7 @@ struct streams *streams_tables(void) {
     return &streams;
 }
 
-static struct stream_entry *find_stream(void *stream) {
+static struct stream_entry *find_stream(const void *stream) {
     for (uint32_t i = 0; i < streams.streams_used; i++)
         if (streams.streams[i].stream == stream) return &streams.streams[i];
     return NULL;
@@ -56,19 +57,16 @@ static void count_captures(void) {
     atomic_store(&streams_captures, streams.captures_used);
 }
 
-/* A capture ends by its own call, or with its stream, context or thread. A default stream is the
- * calling thread's in this context, or all that it has. Called with LOCK_STREAMS held. */
-static void forget_capture(const void *stream, uint64_t current) {
-    const bool all = current == IN_EVERY_CONTEXT;
-    for (uint32_t i = streams.captures_used; i-- > 0;) {
-        const struct capture_entry *entry = &streams.captures[i];
-        const bool is_own = (all || entry->context == current) && entry->thread == pthread_self();
-        if (entry->stream != stream || (!streams_is_created(stream) && !is_own)) continue;
-        streams.captures[i] = streams.captures[--streams.captures_used];
-        if (!all) break;
-    }
-    count_captures();
-}
+/* A capture ends by its own call, or with its stream, context or thread. The others stay in the
+ * order in which they began. Called with LOCK_STREAMS held. */
+#define FORGET_CAPTURES(condition)                               \
+    uint32_t kept = 0;                                           \
+    for (uint32_t i = 0; i < streams.captures_used; i++) {       \
+        const struct capture_entry *each = &streams.captures[i]; \
+        if (!(condition)) streams.captures[kept++] = *each;      \
+    }                                                            \
+    streams.captures_used = kept;                                \
+    count_captures()
 
 void streams_joining(const void *stream) {
     if (stream != DRIVER_STREAM_PER_THREAD || !streams_capture_anywhere()) return;
@@ -77,7 +75,7 @@ void streams_joining(const void *stream) {
 }
 
 static void forget_stream(struct stream_entry *entry) {
-    forget_capture(entry->stream, IN_EVERY_CONTEXT);
+    FORGET_CAPTURES(each->stream == entry->stream);
     *entry = streams.streams[--streams.streams_used];
     atomic_fetch_add(&streams_epoch, 1);
 }
@@ -94,10 +92,7 @@ void streams_forget_context(uint64_t context) {
     for (uint32_t i = streams.streams_used; i-- > 0;)
         if (streams.streams[i].context == context)
             streams.streams[i] = streams.streams[--streams.streams_used];
-    for (uint32_t i = streams.captures_used; i-- > 0;)
-        if (streams.captures[i].context == context)
-            streams.captures[i] = streams.captures[--streams.captures_used];
-    count_captures();
+    FORGET_CAPTURES(each->context == context);
     forget_events(streams.orphans, &streams.orphans_used, context);
     forget_events(streams.spares, &streams.spares_used, context);
     atomic_fetch_add(&streams_epoch, 1);
@@ -151,17 +146,6 @@ bool streams_is_blocking(uint64_t number) {
     return entry != NULL && entry->blocking;
 }
 
-/* Called with LOCK_STREAMS held. */
-static void *take_spare(uint64_t context) {
-    for (uint32_t i = 0; i < streams.spares_used; i++) {
-        if (streams.spares[i].context != context) continue;
-        void *event = streams.spares[i].event;
-        streams.spares[i] = streams.spares[--streams.spares_used];
-        return event;
-    }
-    return NULL;
-}
-
 /* Without host memory for its place an event is lost to us until its context ends: to destroy it
  * could wait for a queue that is full, with the lock held. */
 void streams_keep_spare(uint64_t context, void *event) {
@@ -175,13 +159,18 @@ static void keep_orphan(uint64_t context, void *event) {
             (struct orphan_entry){context, event, ++streams.last_number};
 }
 
-void *streams_record_in(void *stream, void *spare) {
+void *streams_record_in(uint64_t context, void *stream, void *spare) {
     const struct driver *cuda = driver_get();
+    const bool relaxes = streams_capture_anywhere();
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     CUevent event = spare;
-    if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        return NULL;
-    if (cuda->event_record(event, stream) == CUDA_SUCCESS) return event;
-    cuda->event_destroy(event);
+    CUresult result = CUDA_SUCCESS;
+    if (relaxes) mode = driver_relaxed_begin(cuda);
+    if (event == NULL) result = cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) result = cuda->event_record(event, stream);
+    if (relaxes) driver_relaxed_end(cuda, mode);
+    if (result == CUDA_SUCCESS) return event;
+    if (event != NULL) streams_adopt_event(context, event, false);
     return NULL;
 }
 
@@ -219,9 +208,9 @@ void *streams_record(uint64_t context, uint64_t number) {
     lock_take(LOCK_STREAMS);
     const struct stream_entry *entry = streams_find_number(number);
     void *stream = entry ? entry->stream : DRIVER_STREAM_LEGACY;
-    CUevent spare = entry != NULL || number == 0 ? take_spare(context) : NULL;
     lock_release(LOCK_STREAMS);
-    return entry != NULL || number == 0 ? streams_record_in(stream, spare) : NULL;
+    if (entry == NULL && number != 0) return NULL;
+    return streams_record_in(context, stream, streams_spare_event(context));
 }
 
 /* In this context, or (0) in any. A signal's handler may have left the calling thread's own. */
@@ -250,23 +239,19 @@ static void *mark_stream(const struct driver *cuda, void *stream, uint64_t gener
     lock_take(LOCK_STREAMS);
     const struct context *context = contexts_find(generation);
     void *handle = context && context->failed_result == 0 ? context->handle : NULL;
-    CUevent event = handle ? take_spare(generation) : NULL;
     lock_release(LOCK_STREAMS);
     *is_known = false;
     if (handle == NULL || cuda->context_push(handle) != CUDA_SUCCESS) return NULL;
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
     const CUresult queried = cuda->stream_query(stream);
-    const bool has_work = queried == CUDA_ERROR_NOT_READY;
-    if (has_work)
-        event = streams_record_in(stream, event);
-    else if (event != NULL)
-        streams_adopt_event(generation, event, false); /* to destroy it may wait, as above */
-    const bool marked = has_work && event != NULL;
-    *is_known = marked || queried == CUDA_SUCCESS;
+    CUevent event = NULL;
+    if (queried == CUDA_ERROR_NOT_READY)
+        event = streams_record_in(generation, stream, streams_spare_event(generation));
+    *is_known = event != NULL || queried == CUDA_SUCCESS;
     driver_relaxed_end(cuda, mode);
     CUcontext popped;
     cuda->context_pop(&popped);
-    return marked ? event : NULL;
+    return event;
 }
 
 /* A process that makes and destroys streams all day must not gather events: the oldest ones are
@@ -308,6 +293,7 @@ void streams_closing(void *stream) {
     lock_take(LOCK_STREAMS);
     struct stream_entry *entry = find_stream(stream);
     const struct stream_entry copy = entry ? *entry : (struct stream_entry){0};
+    FORGET_CAPTURES(each->stream == stream);
     if (entry) {
         atomic_fetch_add(&streams_leaving, 1);
         forget_stream(entry);
@@ -339,32 +325,49 @@ static void mark_before_capture(const struct driver *cuda, void *stream) {
     same->is_marked = is_known;
 }
 
-void streams_capture_beginning(void *stream) {
+uint64_t streams_capture_beginning(void *stream) {
     const struct driver *cuda = driver_get();
     const bool created = streams_is_created(stream);
     if (cuda && created) mark_before_capture(cuda, stream);
     void *known; /* from here on, so that the end finds it by the same number */
     const uint64_t current =
         !created && contexts_know_current(&known) ? contexts_current_generation() : 0;
+    captures_own = captures_own || !created;
+    locks_signals_wait();
     lock_take(LOCK_STREAMS);
     const struct stream_entry *entry = find_stream(stream);
+    const uint64_t number = ++streams.last_number;
     if (HAS_ROOM(captures))
         streams.captures[streams.captures_used++] = (struct capture_entry){
             .stream = stream,
             .context = entry ? entry->context : current,
+            .number = number,
             .thread = pthread_self(),
             .blocking = entry == NULL || entry->blocking,
         };
-    atomic_store(&streams_captures, streams.captures_used);
+    count_captures();
     lock_release(LOCK_STREAMS);
     /* A recording that waits for room may wait for what this thread does next. */
     let_others_record(0, clock_now_ns() + CAPTURE_WAITS_NS);
+    locks_signals_come();
+    return number;
 }
 
-void streams_capture_ended(void *stream) {
-    const uint64_t current = streams_is_created(stream) ? 0 : contexts_current_generation();
+uint64_t streams_capture_of(const void *stream) {
+    const bool created = streams_is_created(stream);
+    const uint64_t current = created ? 0 : contexts_current_generation();
     HOLD(LOCK_STREAMS);
-    forget_capture(stream, current);
+    for (uint32_t i = 0; i < streams.captures_used; i++) {
+        const struct capture_entry *each = &streams.captures[i];
+        const bool is_own = each->context == current && each->thread == pthread_self();
+        if (each->stream == stream && (created || is_own)) return each->number;
+    }
+    return 0;
+}
+
+void streams_capture_over(const void *stream, uint64_t number) {
+    HOLD(LOCK_STREAMS);
+    FORGET_CAPTURES(each->number == number);
     struct stream_entry *entry = find_stream(stream);
     if (entry == NULL || streams_find_capture(stream) != NULL) return;
     if (entry->mark) streams_keep_spare(entry->context, entry->mark);
@@ -373,9 +376,9 @@ void streams_capture_ended(void *stream) {
 }
 
 void streams_thread_ends(void) {
-    if (!streams_capture_anywhere()) return;
+    if (!captures_own) return;
     HOLD(LOCK_STREAMS);
-    forget_capture(DRIVER_STREAM_PER_THREAD, IN_EVERY_CONTEXT);
+    FORGET_CAPTURES(each->stream == DRIVER_STREAM_PER_THREAD && each->thread == pthread_self());
 }
 
 bool streams_blocking_captures(uint64_t context) {
@@ -415,7 +418,12 @@ bool streams_event_is_done(uint64_t context, void *event) {
 
 void *streams_spare_event(uint64_t context) {
     if (!lock_try(LOCK_STREAMS)) return NULL;
-    void *event = take_spare(context);
+    void *event = NULL;
+    for (uint32_t i = 0; i < streams.spares_used && event == NULL; i++) {
+        if (streams.spares[i].context != context) continue;
+        event = streams.spares[i].event;
+        streams.spares[i] = streams.spares[--streams.spares_used];
+    }
     lock_release(LOCK_STREAMS);
     return event;
 }

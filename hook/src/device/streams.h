@@ -24,6 +24,7 @@ struct stream_entry {
 struct capture_entry {
     void *stream;
     uint64_t context;
+    uint64_t number; /* counts with those of streams */
     pthread_t thread;
     bool blocking;
 };
@@ -78,12 +79,14 @@ bool streams_is_blocking(uint64_t number);
 extern _Atomic uint32_t streams_leaving;
 
 /* Before the driver is called (cuStreamBeginCapture of any kind), so that what the stream has in
- * flight can still be marked. `_ended` follows where the driver refused that, and after every
- * cuStreamEndCapture: whatever that answers, no capture goes on that began in the stream (measured:
- * an end by a thread that may not ends it too). The driver is not asked: another thread may know of
- * the end, and have destroyed the stream. */
-void streams_capture_beginning(void *stream);
-void streams_capture_ended(void *stream);
+ * flight can still be marked. The number of the capture, for `_over`, where the driver refused. */
+uint64_t streams_capture_beginning(void *stream);
+/* Before the driver is called (cuStreamEndCapture): the number of the capture that began in this
+ * created stream, or in the calling thread's own; 0: none. */
+uint64_t streams_capture_of(const void *stream);
+/* This capture is over. The driver is not asked: another thread may know of the end, and have
+ * destroyed the stream, or capture in one that has its handle now. */
+void streams_capture_over(const void *stream, uint64_t number);
 /* The calling thread ends, and a capture in its own default stream with it. */
 void streams_thread_ends(void);
 /* Before the stream waits for an event: by that a thread's own default stream may join a capture.
@@ -100,9 +103,9 @@ bool streams_event_is_done(uint64_t context, void *event);
 /* An event of this context, used before; NULL when there is none, or where somebody has the lock.
  */
 void *streams_spare_event(uint64_t context);
-/* `spare`, or one that it makes, behind what is in the stream of the current context now; NULL
- * where the driver refuses. */
-void *streams_record_in(void *stream, void *spare);
+/* `spare`, or one that it makes, behind what is in the stream of the current context now, and
+ * disturbs no capture; NULL where the driver refuses. */
+void *streams_record_in(uint64_t context, void *stream, void *spare);
 
 /* ---- with the tables locked ---- */
 

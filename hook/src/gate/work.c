@@ -244,18 +244,6 @@ bool work_of_stream_is_over(uint64_t context, uint64_t number) {
     return over;
 }
 
-static CUresult record_in(const struct driver *cuda, void *stream, CUevent *event) {
-    /* Without captures nothing is disturbed. */
-    const bool relaxes = streams_capture_anywhere();
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    CUresult result = CUDA_SUCCESS;
-    if (relaxes) mode = driver_relaxed_begin(cuda);
-    if (*event == NULL) result = cuda->event_create(event, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) result = cuda->event_record(*event, stream);
-    if (relaxes) driver_relaxed_end(cuda, mode);
-    return result;
-}
-
 bool work_stream_is_idle(void *stream) {
     UNCANCELLED();
     uint32_t place;
@@ -291,14 +279,11 @@ void *work_mark(uint64_t context, void *stream, bool is_legacy) {
     const bool pushes = handle != NULL && (result != CUDA_SUCCESS || current != handle);
     if (pushes) result = cuda->context_push(handle);
     if (result == CUDA_SUCCESS) {
-        made = streams_spare_event(context);
-        result = record_in(cuda, stream, &made);
+        made = streams_record_in(context, stream, streams_spare_event(context));
         if (pushes) cuda->context_pop(&popped);
     }
     if (is_legacy) streams_recording_ends(place);
-    if (result == CUDA_SUCCESS) return made;
-    if (made != NULL) streams_adopt_event(context, made, false);
-    return NULL;
+    return made;
 }
 
 bool work_is_over(uint64_t context) {

@@ -84,6 +84,11 @@ class GpuProcess:
             if not self._read(until_s, f"no {line!r}", is_long=is_long):
                 raise AssertionError(f"ended before {line!r}; stderr: {self.errors()}")
 
+    def told(self, command: str, answer: int = 0) -> None:
+        """The shell's thread does it, and answers so."""
+        self.say(command)
+        assert self.expect(" ".join(command.split()[:2])).split()[-1] == str(answer), command
+
     def has_said(self, awaited: set[str]) -> bool:
         """Whether a line with each of these beginnings has come, now or before; it takes out those
         that have, and all the lines."""

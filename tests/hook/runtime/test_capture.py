@@ -152,7 +152,7 @@ def test_a_capture_begins_while_events_cannot_be_destroyed(opened: Opened) -> No
     shell, client = opened({"GPUSHARE_SIM_FAULTS": "hold cuEventDestroy until=never"}, window_ms=50)
     shell.say("0 create 1")
     shell.expect("0 create 0")
-    shell.say("0 spin 1 1000000")
+    shell.say("0 spin 1 30000000")
     client.grant_request()
     shell.expect("0 spin 0")
     for _ in range(2):

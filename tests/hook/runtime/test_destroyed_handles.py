@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.two_devices import Files
-from tests.support.fake_scheduler import FakeScheduler
+from tests.support.fake_scheduler import FakeScheduler, HookedClient
 from tests.support.sim import SimulatedMachine
+
+Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 
 
 @pytest.mark.promise(
@@ -46,21 +48,63 @@ def test_streams_that_go_when_the_device_says_so(
     assert program.finish() == 0, program.errors()
 
 
-@pytest.mark.promise("hook-15")
-@pytest.mark.parametrize("then", ["destroy", "begin"])
-def test_streams_that_go_when_their_capture_is_over(
-    start: Callable[..., GpuProcess], scheduler: FakeScheduler, then: str
-) -> None:
-    """Another thread asks for that, and destroys the stream, or captures in it anew. No capture is
-    counted twice: the turn goes back at the end."""
-    program = start("ended_when_told", then)
-    client = scheduler.accept()
-    client.welcome(window_ms=20)
+@pytest.fixture
+def ending(opened: Opened, sim: SimulatedMachine) -> Iterator[tuple[GpuProcess, HookedClient]]:
+    """The driver has ended the capture of stream 1, and the call has yet to return: it does when
+    the file `go` is there. Another thread has the context, and captures in stream 2."""
+    faults = "hold cuStreamEndCapture.done until=go"
+    shell, client = opened({"GPUSHARE_SIM_FAULTS": faults}, window_ms=50)
+    shell.say("0 spin d 1000")
     client.grant_request()
-    program.expect("right")
+    shell.expect("0 spin 0")
+    for line in ("0 create 1 b", "1 current", "1 create 2", "1 capture 2 2", "0 capture 1 2"):
+        shell.told(line)
+    shell.say("0 end_capture 1")
+    Files(sim).wait_for_held("go")
+    yield shell, client
+
+
+@pytest.mark.promise("hook-15")
+def test_a_stream_goes_as_soon_as_its_capture_is_over(
+    ending: tuple[GpuProcess, HookedClient], sim: SimulatedMachine
+) -> None:
+    """Another thread has looked, and destroys it: it is asked about no more."""
+    shell, client = ending
+    shell.told("1 destroy 1")
+    Files(sim).make("go")
+    shell.expect("0 end_capture 0")
+    shell.told("1 end_capture 2")
     client.recall_and_drop()
-    program.say("end")
-    assert program.finish() == 0, program.errors()
+
+
+@pytest.mark.promise("hook-13")
+def test_a_stream_captures_anew_as_soon_as_its_capture_is_over(
+    ending: tuple[GpuProcess, HookedClient], sim: SimulatedMachine
+) -> None:
+    """Two captures have begun there, and two have ended: none keeps the turn."""
+    shell, client = ending
+    shell.told("1 capture 1 2")
+    Files(sim).make("go")
+    shell.expect("0 end_capture 0")
+    shell.told("1 end_capture 1")
+    shell.told("1 end_capture 2")
+    client.recall_and_drop()
+
+
+@pytest.mark.promise("hook-13")
+def test_an_end_takes_no_capture_of_a_stream_with_the_same_handle(
+    ending: tuple[GpuProcess, HookedClient], sim: SimulatedMachine
+) -> None:
+    """The one that has it now captures on: its launches need no turn, and a recall leaves it."""
+    shell, client = ending
+    shell.told("1 end_capture 2")
+    shell.told("1 again 1 b")
+    shell.told("1 capture 1 1")
+    Files(sim).make("go")
+    shell.expect("0 end_capture 0")
+    client.recall_and_drop()
+    shell.told("1 spin 1 1000 3")
+    shell.told("1 end_capture 1")
 
 
 @pytest.mark.promise("hook-15")

@@ -17,11 +17,6 @@ Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 NOT_BLOCKING, THREAD_LOCAL = "n", 1
 
 
-def told(shell: GpuProcess, command: str, answer: int = 0) -> None:
-    shell.say(command)
-    assert shell.expect(" ".join(command.split()[:2])).split()[-1] == str(answer)
-
-
 @pytest.mark.promise("hook-13")
 @pytest.mark.parametrize("begin, end", [("capture_by_null", "p"), ("capture p 1", "")])
 def test_a_capture_that_ends_by_the_other_name_is_over(
@@ -32,8 +27,8 @@ def test_a_capture_that_ends_by_the_other_name_is_over(
     shell.say("0 spin p 1000")
     client.grant_request()
     shell.expect("0 spin 0")
-    told(shell, f"0 {begin}")
-    told(shell, f"0 end_capture {end}")
+    shell.told(f"0 {begin}")
+    shell.told(f"0 end_capture {end}")
     client.recall_and_drop()
 
 
@@ -44,12 +39,12 @@ def test_who_ends_a_capture_that_it_never_began_ends_nobody_elses(opened: Opened
     shell.say("0 spin d 1000")
     client.grant_request()
     shell.expect("0 spin 0")
-    told(shell, f"0 capture p {THREAD_LOCAL}")
-    told(shell, "1 current")
+    shell.told(f"0 capture p {THREAD_LOCAL}")
+    shell.told("1 current")
     shell.say("1 end_capture p")
     assert shell.expect("1 end_capture") != "1 end_capture 0"
     client.recall_and_drop()
-    told(shell, "0 end_capture p")
+    shell.told("0 end_capture p")
 
 
 @pytest.mark.promise("hook-13")
@@ -90,9 +85,9 @@ def test_a_capture_ends_with_the_thread_whose_own_stream_it_is(opened: Opened) -
     shell.say("0 spin p 1000")
     client.grant_request()
     shell.expect("0 spin 0")
-    told(shell, "1 current")
-    told(shell, f"1 capture p {THREAD_LOCAL}")
-    told(shell, "1 leave")
+    shell.told("1 current")
+    shell.told(f"1 capture p {THREAD_LOCAL}")
+    shell.told("1 leave")
     client.recall_and_drop()
 
 
@@ -101,28 +96,28 @@ def test_an_own_stream_that_joins_a_capture_by_an_event(opened: Opened) -> None:
     """The capture began in a stream that keeps no order with the default ones; with this, it is
     one of theirs, though no call but the wait has ever named it."""
     shell, client = opened(window_ms=50)
-    told(shell, f"0 create 1 {NOT_BLOCKING}")
+    shell.told(f"0 create 1 {NOT_BLOCKING}")
     shell.say("0 spin d 1000")
     client.grant_request()
     shell.expect("0 spin 0")
-    told(shell, f"0 capture 1 {THREAD_LOCAL}")
-    told(shell, "0 join p 1")
+    shell.told(f"0 capture 1 {THREAD_LOCAL}")
+    shell.told("0 join p 1")
     client.recall_and_drop()
-    told(shell, "0 join 1 p")
-    told(shell, "0 end_capture 1")
+    shell.told("0 join 1 p")
+    shell.told("0 end_capture 1")
 
 
 @pytest.mark.promise("hook-13")
 def test_a_capture_that_no_own_stream_has_joined_keeps_no_turn(opened: Opened) -> None:
     """Though a thread has worked in its own stream, and nothing bounded that."""
     shell, client = opened(tenants=1)
-    told(shell, f"0 create 1 {NOT_BLOCKING}")
+    shell.told(f"0 create 1 {NOT_BLOCKING}")
     shell.say("0 spin p 1000")
     client.grant_request()
     shell.expect("0 spin 0")
-    told(shell, f"0 capture 1 {THREAD_LOCAL}")
+    shell.told(f"0 capture 1 {THREAD_LOCAL}")
     client.recall_and_drop()
-    told(shell, "0 end_capture 1")
+    shell.told("0 end_capture 1")
 
 
 @pytest.mark.promise("hook-13")
@@ -134,13 +129,13 @@ def test_a_free_does_not_wait_for_a_capture_that_begins_meanwhile(opened: Opened
     shell.say(f"0 alloc {64 * MIB}")
     client.grant_request()
     shell.expect("0 alloc 0")
-    told(shell, f"0 create 1 {NOT_BLOCKING}")
-    told(shell, "1 current")
-    told(shell, f"0 spin d {500 * 1_000_000}")
+    shell.told(f"0 create 1 {NOT_BLOCKING}")
+    shell.told("1 current")
+    shell.told(f"0 spin d {500 * 1_000_000}")
     shell.say("0 free")
     assert shell.is_silent(for_s=0.1)
-    told(shell, f"1 capture 1 {THREAD_LOCAL}")
-    told(shell, "1 join p 1")
+    shell.told(f"1 capture 1 {THREAD_LOCAL}")
+    shell.told("1 join p 1")
     shell.expect("0 free 0")
-    told(shell, "1 join 1 p")
-    told(shell, "1 end_capture 1")
+    shell.told("1 join 1 p")
+    shell.told("1 end_capture 1")

@@ -69,6 +69,17 @@ static long create(const char *name, const char *kind) {
     return cuStreamCreate(&streams[name[0] - '0'], flags);
 }
 
+/* Destroys the stream, and makes new ones until one has its handle. */
+static long again(const char *name, const char *kind) {
+    const CUstream before = stream_of(name);
+    CUresult result = CUDA_SUCCESS;
+    do {
+        result = cuStreamDestroy(stream_of(name));
+        if (result == CUDA_SUCCESS) result = create(name, kind);
+    } while (result == CUDA_SUCCESS && stream_of(name) != before);
+    return result;
+}
+
 static long spin(const char *stream, const char *ns, const char *count) {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < (count ? atoi(count) : 1) && result == CUDA_SUCCESS; i++)
@@ -432,6 +443,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "reset") == 0) return cuDevicePrimaryCtxReset(0);
     if (strcmp(command, "current") == 0) return cuCtxSetCurrent(gpu.context);
     if (strcmp(command, "create") == 0) return create(a, b);
+    if (strcmp(command, "again") == 0) return again(a, b);
     if (strcmp(command, "destroy") == 0) return cuStreamDestroy(stream_of(a));
     if (strcmp(command, "spin") == 0) return spin(a, b, c);
     if (strcmp(command, "loop") == 0) return loop(a, b);
