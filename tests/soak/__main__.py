@@ -25,7 +25,8 @@ from tests.soak.faults import (
 from tests.soak.ground import Ground, real
 from tests.soak.score import Score
 
-HEAL_EVERY = 25
+HEAL_EVERY = 40
+"""Faults: some more than there are kinds."""
 WARM_S = 60.0
 """From then on a scheduler that lives on takes no more than it has."""
 FIRST_SEED = 3000
@@ -53,7 +54,7 @@ def soak(
             kind = deck.deal()
             if not bring_about(bed, kind) and deck.left:
                 deck.left.insert(0, kind)  # again, after the others of this round
-            time.sleep(chance.uniform(0, 0.5))
+            time.sleep(chance.uniform(0, 0.3))
             if score.tried.total() % HEAL_EVERY == 0:
                 bed.heal()
                 if not warm[0] and passed_s >= WARM_S:

@@ -37,11 +37,12 @@ TENANTS = (
 )
 """MiB that each holds on each of its devices, those devices, and threads. All never fit."""
 OWNERS = ("ann", "ben", "carl")
-"""Two of the tenants are each one's. Turns among siblings last as long as the moves of memory are
-worth, and so few of them fit into a soak."""
+"""Two of the tenants are each one's: some turns go to siblings, and most to others."""
 SETTINGS = {
     "memory_mode": "swap",
-    "quantum_s": 0.2,
+    "quantum_s": 0.1,
+    "swap_percent": 50,
+    "swap_wait_max_s": 1,
     "reclaim_s": 1,
     "park_timeout_s": 5,
     "memory_wait_s": 10,
