@@ -228,11 +228,11 @@ AT_MOST = {
     "largest_circle": 4,
     "files_in_a_folder_max": 30,
     "registrations": 13,
-    "hook_code_lines": 17_326,  # decisions 0017 to 0024, 0033, 0035 and 0036
-    "core_lines": 13_039,
+    "hook_code_lines": 17_323,  # decisions 0017 to 0024, 0033, 0035 and 0036
+    "core_lines": 13_003,
     "core_files": 53,
-    "tenant_fields": 187,
-    "tenant_fields_in_one_record": 56,
+    "tenant_fields": 186,
+    "tenant_fields_in_one_record": 55,
     "acting_questions": 0,
     "import_circles": 4,
     "class_names_twice": 0,

@@ -1,5 +1,6 @@
 """`jupyter gpushare cap` and `limit`: how much memory a user, a group or a notebook may have, and
-which part of the GPU's time. Each changes one entry of a setting, live; the others stay."""
+which part of the GPU's time a user or a group. Each changes one entry of a setting, live; the
+others stay."""
 
 from __future__ import annotations
 
@@ -27,29 +28,25 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "cap",
         help="cap the memory of a user or a notebook: cap ann 20GiB, cap ann:train.ipynb 8GiB",
     )
-    _add_who(cap)
-    cap.add_argument("size", metavar="SIZE", help=f"like 20GiB, on each GPU; {UNSET}: no cap")
-    add_runtime_dir(cap)
-    cap.set_defaults(perform=set_cap)
-    limit = verbs.add_parser(
-        "limit",
-        help="say which part of the GPU's time a user or a notebook has: limit ann --limit 0.5",
-    )
-    _add_who(limit)
-    for kind in _KINDS:
-        help_ = f"a part such as 0.25, as the setting {_setting(kind)} has it; {UNSET}: none"
-        limit.add_argument(f"--{kind}", metavar="PART", help=help_)
-    add_runtime_dir(limit)
-    limit.set_defaults(perform=set_limits)
-
-
-def _add_who(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    cap.add_argument(
         "who",
         metavar="WHO",
         help="a user (ann), a group (@staff) or a notebook (ann:train.ipynb); of a notebook that "
         "runs, a beginning is enough",
     )
+    cap.add_argument("size", metavar="SIZE", help=f"like 20GiB, on each GPU; {UNSET}: no cap")
+    add_runtime_dir(cap)
+    cap.set_defaults(perform=set_cap)
+    limit = verbs.add_parser(
+        "limit",
+        help="say which part of the GPU's time a user has: limit ann --limit 0.5",
+    )
+    limit.add_argument("who", metavar="WHO", help="a user (ann) or a group (@staff)")
+    for kind in _KINDS:
+        help_ = f"a part such as 0.25, as the setting {_setting(kind)} has it; {UNSET}: none"
+        limit.add_argument(f"--{kind}", metavar="PART", help=help_)
+    add_runtime_dir(limit)
+    limit.set_defaults(perform=set_limits)
 
 
 def _setting(kind: str) -> str:
@@ -87,15 +84,13 @@ def set_limits(arguments: argparse.Namespace) -> int:
     given = {kind: getattr(arguments, kind.replace("-", "_")) for kind in _KINDS}
     if not any(given.values()):
         raise UsageError("There is nothing to change. Give --request, --limit or --hard-limit.")
-    status = client.status()
-    who = notebook_named(status, arguments.who)
+    who = arguments.who
     changes = {_setting(kind): {who: part} for kind, part in given.items() if part}
     _change(client, changes)
     for kind, part in given.items():
         if part:
             told = "none of its own any more" if part == UNSET else f"{part} of each GPU's time"
             print(f"{kind} of {who}: {told}")
-    _tell_of_nobody(who, status)
     warn_of_unseen(client)
     return 0
 

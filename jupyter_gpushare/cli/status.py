@@ -13,7 +13,6 @@ from jupyter_gpushare.client.memory import (
     kinds_that_stay,
     memory_of,
 )
-from jupyter_gpushare.core.shares.entries import name_of_tenant
 
 from .options import add_runtime_dir, client_of
 from .queue import device_title, no_gpu, queue_lines
@@ -103,9 +102,7 @@ def _share_lines(device: dict[str, Any], status: dict[str, Any]) -> list[str]:
             told.append(f"guarantee violated in {share['violations']} windows")
         window = duration(status["settings"]["share_window_s"])
         had = f"{share['had']:.0%} of the last {window}"
-        notebook = share.get("notebook", "")
-        who = name_of_tenant(share["owner"], notebook) if notebook else share["owner"]
-        lines.append(f"  {who}: {had} ({', '.join(told)})")
+        lines.append(f"  {share['owner']}: {had} ({', '.join(told)})")
     return lines
 
 

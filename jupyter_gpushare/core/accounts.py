@@ -33,9 +33,9 @@ import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from .ids import DeviceId, Seconds, TenantId, Who
+from .ids import DeviceId, Seconds, TenantId
 from .order.recent import RecentUses
-from .shares.entries import name_of_tenant, value_of
+from .shares.entries import value_of
 from .shares.usage import Usage
 from .shares.weights import weight_of
 
@@ -71,7 +71,7 @@ class Account:
 
 @dataclass(slots=True)
 class Wish:
-    """Of an owner, or of a tenant with guarantees or limits of its own, for one device."""
+    """Of an owner, for one device."""
 
     present: int = 0
     """How many of its tenants have the device, or queue for it and could be served."""
@@ -100,15 +100,15 @@ class DeviceAccounts:
     """The sum of their requests."""
     charged_to_s: Seconds = 0.0
     accounts: dict[str, Account] = field(default_factory=dict)
-    usage: dict[Who, Usage] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
     """What they have had lately; kept where there are guarantees or limits (limits.py)."""
-    wishes: dict[Who, Wish] = field(default_factory=dict)
+    wishes: dict[str, Wish] = field(default_factory=dict)
     """Of those that want the device, or did lately; kept there too."""
     not_promised_s: Seconds = math.inf
     """New cells may go first for so long: it fills up at what the requests of those who are
     present leave, up to the credit of one owner. Who has had less than its request takes nothing
     from it."""
-    violations: dict[Who, int] = field(default_factory=dict)
+    violations: dict[str, int] = field(default_factory=dict)
     """How often somebody has had less than was guaranteed for a whole window."""
 
     def ahead_s(self, account: Account, now_s: Seconds) -> float:
@@ -193,8 +193,6 @@ class Use:
     on_credit: bool
     lacks: bool = False
     """Its owner had had less than was guaranteed to it when the turn began."""
-    name: str = ""
-    """Of the tenant."""
     tenant: TenantId | None = None
     on_own_credit: bool = False
     """A sibling that has had less waits for it."""
@@ -214,8 +212,6 @@ class Accounts:
     """By the settings in force: what is guaranteed to owners and groups."""
     credit_most_s: Seconds = math.inf
     """By the settings in force."""
-    named: Set[str] = frozenset()
-    """The tenants that have guarantees or limits of their own, as entries name them."""
     of: dict[DeviceId, DeviceAccounts] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
     recent: RecentUses = field(default_factory=RecentUses)
@@ -245,7 +241,7 @@ class Accounts:
         known.groups = frozenset(groups)
         request = value_of(self.requests, owner, known.groups) or 0.0
         for here in self.of.values():
-            wish = here.wishes.get((owner, ""))
+            wish = here.wishes.get(owner)
             if wish is not None and wish.present:
                 here.promised += request - known.request
         known.request = request
@@ -268,60 +264,44 @@ class Accounts:
                 account.left_at_s = device.clock_s
         known.weight = weight
 
-    def comes(self, device: DeviceId, owner: str, name: str = "") -> bool:
+    def comes(self, device: DeviceId, owner: str) -> bool:
         """One more of the owner's tenants has the device, or queues for it and could be served.
         Whether it is the first."""
         here = self.of[device]
-        for who in self.concerned(owner, name):
-            self.add_wish(device, who)
+        if self.window_s:
+            self.add_wish(device, owner)
         account = here.accounts.setdefault(owner, Account())
         if not account.present:
             here.take_in(account, self.owners[owner].weight, self.now_s)
         account.present += 1
         return account.present == 1
 
-    def concerned(self, owner: str, name: str) -> tuple[Who, ...]:
-        """Whose guarantees and limits count for a tenant: those of its owner, and its own."""
-        if not self.window_s:
-            return ()
-        own = bool(name) and name_of_tenant(owner, name) in self.named
-        return ((owner, ""), (owner, name)) if own else ((owner, ""),)
-
-    def add_wish(self, device: DeviceId, who: Who) -> None:
+    def add_wish(self, device: DeviceId, owner: str) -> None:
         """One more tenant, from now on, or still, after a moment."""
         here = self.of[device]
-        wish = here.wishes.setdefault(who, Wish())
+        wish = here.wishes.setdefault(owner, Wish())
         wish.present += 1
         if wish.present > 1:
             return
-        here.promised += self.promised_to(who)
+        here.promised += self.owners[owner].request
         away_s = self.now_s - wish.left_s
         if away_s >= ABSENCE_S:
             wish.wronged_at_s = self.now_s + self.window_s
         elif away_s > 0:
             wish.away.add(wish.left_s, self.now_s, away_s, self.window_s)
 
-    def drop_wish(self, device: DeviceId, who: Who) -> None:
-        """One fewer."""
-        here = self.of[device]
-        wish = here.wishes[who]
+    def _drop_wish(self, here: DeviceAccounts, owner: str) -> None:
+        wish = here.wishes[owner]
         wish.present -= 1
         wish.left_s = self.now_s
         if not wish.present:
-            here.promised -= self.promised_to(who)
+            here.promised -= self.owners[owner].request
 
-    def promised_to(self, who: Who) -> float:
-        """A part of each device, beside what is promised to others."""
-        owner, name = who
-        if not name:
-            return self.owners[owner].request
-        return 0.0 if owner in self.requests else self.requests.get(name_of_tenant(*who), 0.0)
-
-    def leaves(self, device: DeviceId, owner: str, name: str, *, recalled: bool) -> None:
+    def leaves(self, device: DeviceId, owner: str, *, recalled: bool) -> None:
         """One fewer."""
         here = self.of[device]
-        for who in self.concerned(owner, name):
-            self.drop_wish(device, who)
+        if self.window_s:
+            self._drop_wish(here, owner)
         account = here.accounts[owner]
         account.present -= 1
         if account.present:
@@ -408,8 +388,8 @@ class Accounts:
             weight = self.owners[use.owner].weight
             here.pay(here.accounts[use.owner], weight, each_s)
             here.accounts[use.owner].virtual_s += each_s / weight
-            for who in self.concerned(use.owner, use.name):
-                usage = here.usage.setdefault(who, Usage())
+            if self.window_s:
+                usage = here.usage.setdefault(use.owner, Usage())
                 usage.add(self.now_s - passed_s, self.now_s, each_s, self.window_s)
             if use.on_credit:
                 self.owners[use.owner].credit_s -= each_s

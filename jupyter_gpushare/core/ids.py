@@ -18,6 +18,3 @@ TurnId = NewType("TurnId", int)
 
 Seconds = float
 """Monotonic time in seconds. The core never reads a clock; it is told."""
-
-Who = tuple[str, str]
-"""An owner, and the name of one of its tenants; where that is empty, the owner itself."""

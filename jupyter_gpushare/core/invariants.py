@@ -7,7 +7,7 @@ from collections import Counter
 
 from .ids import Seconds
 from .ledger import Totals
-from .order.line import quantum_ends_s
+from .order.line import quantum_ends_s, take_turns
 from .policy import (
     bytes_to_come,
     deadline_of_tenant_s,
@@ -251,16 +251,14 @@ def everybody_is_charged(state: State) -> None:
             near = abs(here.virtual_s - time_s) <= 1e-6 * max(1.0, abs(mean_s))
             _rule(near, "a device's time is the mean of those who are present, less what they owe")
         _rule(here.owed_s >= -1e-6, "nobody owes less than nothing")
-        uses = {
-            t.id: (t.owner, bool(t.turn and t.turn.level == FIRST), t.name) for t in line.holders
-        }
-        charged = {id: (use.owner, use.on_credit, use.name) for id, use in line.uses.items()}
+        uses = {t.id: (t.owner, bool(t.turn and t.turn.level == FIRST)) for t in line.holders}
+        charged = {id: (use.owner, use.on_credit) for id, use in line.uses.items()}
         _rule(charged == uses, "who has the device is charged")
         there = (*line.holders, *line.waiting.values())
-        wish = Counter(who for t in there for who in accounts.concerned(t.owner, t.name))
-        known_wishes = {who: each.present for who, each in here.wishes.items() if each.present}
+        wish = Counter(t.owner for t in there if state.lines.rules is not None)
+        known_wishes = {o: each.present for o, each in here.wishes.items() if each.present}
         _rule(known_wishes == wish, "who wants what may be guaranteed is counted")
-        promised = sum(accounts.promised_to(who) for who in wish)
+        promised = sum(accounts.owners[owner].request for owner in wish)
         _rule(abs(here.promised - promised) <= 1e-6, "what is promised is known")
 
 
@@ -274,7 +272,7 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
             for other in state.queue.values()
             if other is not tenant
             and not state.is_passed_over(other)
-            and state.lines.ends_quantum(tenant, other)
+            and not take_turns(tenant, other)
         )
         contended = state.turns_are_on and others_wait
         is_incomplete = bytes_to_come(tenant) > 0

@@ -1,5 +1,4 @@
-"""What guarantees and limits mean for those who wait and for those who have a turn. Those of an
-owner and those of one of its tenants count in the same way.
+"""What guarantees and limits mean for those who wait and for those who have a turn.
 
 Nothing here runs where the settings say nothing of it. How a tenant stands is found when it begins
 to wait, when one of its devices changes hands, and when time alone changes it.
@@ -12,9 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .accounts import ABSENCE_S
-from .ids import DeviceId, Seconds, Who
+from .ids import DeviceId, Seconds
 from .settings import SchedulerSettings, TurnTaking
-from .shares.entries import name_of_tenant
 from .shares.guarantees import Entitlement, Preset, Rules, Standing, parse
 from .shares.usage import Usage
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from .order.lines import Lines
     from .records import Tenant
 
-_GUARANTEED = {Standing.GUARANTEED}
 _LEFT_LEAST_S: Seconds = 0.05
 """Who could go on for no longer than this has had its limit."""
 
@@ -38,36 +35,32 @@ def rules_of(settings: SchedulerSettings) -> Rules | None:
     return Rules(requests, limits, hard_limits, settings.sharing, settings.share_window_s, step_s)
 
 
-def entitlement(lines: Lines, rules: Rules, device: DeviceId, who: Who) -> Entitlement:
-    """What an owner or a tenant may have of the device."""
-    owner, name = who
+def entitlement(lines: Lines, rules: Rules, device: DeviceId, owner: str) -> Entitlement:
+    """What an owner may have of the device."""
     owners = lines.of[device].owners
     known = lines.accounts.owners.get(owner)
     groups = frozenset[str]() if known is None else known.groups
-    of_owner = rules.of(owner, groups, len(owners) + (owner not in owners))
-    return rules.of_tenant(name_of_tenant(owner, name), of_owner) if name else of_owner
+    return rules.of(owner, groups, len(owners) + (owner not in owners))
 
 
 def judge(lines: Lines, tenant: Tenant) -> None:
     """How a tenant stands that waits."""
     rules, now_s = lines.rules, lines.accounts.now_s
-    of_owner, of_itself = set[Standing](), set[Standing]()
+    found = set[Standing]()
     tenant.judged_until_s = math.inf
     if rules is not None:
         lines.charge_all(tenant.wanted_devices)
-        for (_, name), to, usage in _of_devices(lines, rules, tenant):
+        for to, usage in _of_devices(lines, rules, tenant):
             standing, until_s = rules.judge(to, usage, now_s)
-            (of_itself if name else of_owner).add(standing)
+            found.add(standing)
             tenant.judged_until_s = min(tenant.judged_until_s, until_s)
-    tenant.lacks_its_own = of_itself == _GUARANTEED
     tenant.standing = Standing.FREE
     for standing in (Standing.BLOCKED, Standing.OVER):
-        if standing in of_owner | of_itself:
+        if standing in found:
             tenant.standing = standing
             break
     else:
-        alone = rules is not None and rules.counts_by_itself(tenant.owner)
-        if of_owner == _GUARANTEED or (alone and tenant.lacks_its_own):
+        if found == {Standing.GUARANTEED}:
             tenant.standing = Standing.GUARANTEED
     lines.changes.of_tenant(tenant)
 
@@ -79,7 +72,7 @@ def elastic_left_s(lines: Lines, tenant: Tenant) -> Seconds:
     if rules is None or not rules.limits:
         return math.inf
     found = _of_devices(lines, rules, tenant)
-    left_s = (rules.elastic_left_s(to, usage, now_s) for _, to, usage in found)
+    left_s = (rules.elastic_left_s(to, usage, now_s) for to, usage in found)
     return min(left_s, default=math.inf)
 
 
@@ -91,7 +84,7 @@ def limit_turn(lines: Lines, tenant: Tenant) -> None:
     if rules is None:
         return
     lines.charge_all(tenant.wanted_devices)
-    for _, to, usage in _of_devices(lines, rules, tenant):
+    for to, usage in _of_devices(lines, rules, tenant):
         left_s = rules.left_s(to, usage, now_s)
         at_s = now_s + left_s if left_s >= _LEFT_LEAST_S else now_s
         tenant.turn.limit_at_s = min(tenant.turn.limit_at_s, at_s)
@@ -101,26 +94,23 @@ def limit_turn(lines: Lines, tenant: Tenant) -> None:
 def watch(lines: Lines, rules: Rules, device: DeviceId) -> None:
     """Count guarantees that are not kept. The device's time is charged up to now."""
     here, now_s = lines.accounts.of[device], lines.accounts.now_s
-    for who in [who for who, wish in here.wishes.items() if now_s >= wish.wronged_at_s]:
-        wish = here.wishes[who]
+    for owner in [owner for owner, each in here.wishes.items() if now_s >= each.wronged_at_s]:
+        wish = here.wishes[owner]
         if not wish.present:
             if now_s - wish.left_s >= ABSENCE_S:
-                del here.wishes[who]
+                del here.wishes[owner]
             continue
         # What it did not want for a moment was not kept from it.
-        known = (here.usage.get(who, Usage()), wish.away)
+        known = (here.usage.get(owner, Usage()), wish.away)
         had_s = sum(each.used_s(now_s, rules.window_s) for each in known)
-        least_s = rules.least_s(entitlement(lines, rules, device, who))
+        least_s = rules.least_s(entitlement(lines, rules, device, owner))
         if had_s < least_s:
-            here.violations[who] = here.violations.get(who, 0) + 1
+            here.violations[owner] = here.violations.get(owner, 0) + 1
         soon = had_s >= least_s > 0
         wish.wronged_at_s = now_s + (had_s - least_s if soon else rules.window_s)
 
 
-def _of_devices(
-    lines: Lines, rules: Rules, tenant: Tenant
-) -> Iterator[tuple[Who, Entitlement, Usage]]:
+def _of_devices(lines: Lines, rules: Rules, tenant: Tenant) -> Iterator[tuple[Entitlement, Usage]]:
     for device in sorted(tenant.wanted_devices):
-        for who in lines.accounts.concerned(tenant.owner, tenant.name):
-            usage = lines.accounts.of[device].usage.get(who, Usage())
-            yield who, entitlement(lines, rules, device, who), usage
+        usage = lines.accounts.of[device].usage.get(tenant.owner, Usage())
+        yield entitlement(lines, rules, device, tenant.owner), usage

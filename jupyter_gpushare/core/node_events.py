@@ -10,6 +10,7 @@ from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .needs import cell_ends, forget_waits_in_vain
+from .order.new_work import note_work_that_waits
 from .placement import needed_now, placed
 from .records import Client, Device, Tenant
 from .remembered import remember
@@ -158,8 +159,7 @@ class NodeEvents:
         else:
             self._state.note_owner(event.owner, event.groups)
         self._state.note(known, event, self._now_s)
-        self._state.rename(known, event.name)
-        known.kind, known.own_cap_bytes = event.kind, event.cap_bytes
+        known.name, known.kind, known.own_cap_bytes = event.name, event.kind, event.cap_bytes
         self._state.classify(known)
         self._state.note_cap(known)
         self._teller.tell_memory_limits(known)
@@ -193,7 +193,7 @@ class NodeEvents:
         self._turns.quanta_have_changed()
         kills = settings.overdue_policy is OverduePolicy.KILL
         if kills and before.overdue_policy is not OverduePolicy.KILL:
-            self._turns.kill_overdue()
+            self._turns.report_anew()
         if switched_off:
             self._turns.turns_switched_off()
         self._holds.shorten(self._now_s)
@@ -218,13 +218,15 @@ class NodeEvents:
 def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> bool:
     """A cell begins or ends in the process. The tenant has one as long as any process has.
     Answers whether turns are to be looked at."""
-    if begins and not state.in_cell(tenant):
-        state.work_begins(tenant)
     had_one, had_come = state.in_cell(tenant), tenant.came
+    if begins and not had_one:
+        state.work_begins(tenant)
     client.in_cell = begins
+    state.changes.of_look(tenant.id)
+    if begins:
+        return not had_one and note_work_that_waits(state, tenant)
     if had_one and not state.in_cell(tenant):
         note_cell_end(state, tenant)
-    state.changes.of_look(tenant.id)
     return tenant.came != had_come and tenant.id in state.queue
 
 

@@ -328,14 +328,15 @@ def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
         for waiter in line.in_order():
             level = line.rank_of[waiter.id][0]
             if level == BOOSTED:  # it waits for the end of the quantum, and hides nobody
+                if len(waiter.wanted_devices) > 1:
+                    break  # the device would be kept for it, and idle
                 for_urgent_alone = True
                 continue
             if not ends(level, turn.level) or (for_urgent_alone and level != URGENT):
                 break
             if take_turns(tenant, waiter):
                 continue  # it takes over by what it has had
-            of_one_owner = waiter.owner == tenant.owner and not waiter.lacks_its_own
-            if level == GUARANTEED and of_one_owner:
+            if level == GUARANTEED and waiter.owner == tenant.owner:
                 break
             if waiter is tenant or len(waiter.wanted_devices) > 1:
                 break  # whether it could be served hangs on devices that nobody looks at here

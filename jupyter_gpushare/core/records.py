@@ -374,9 +374,7 @@ class Tenant:
     starves_from_s: Seconds = 0.0
     """Since when it has waited because of its class. A turn that was cut short does not count."""
     standing: Standing = Standing.FREE
-    """How it stands to guarantees and limits of its owner and of its own, while it waits."""
-    lacks_its_own: bool = False
-    """It has had less than what is guaranteed to it by name, and goes before its owner's others."""
+    """How it stands to guarantees and limits of its owner, while it waits."""
     judged_until_s: Seconds = math.inf
     """Until then that is so."""
     cut_short: bool = False

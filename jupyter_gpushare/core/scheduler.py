@@ -44,7 +44,7 @@ from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
 from .needs import forget_waits, stand_still
-from .node_events import NodeEvents, known_device, note_cell
+from .node_events import NodeEvents, known_device, note_cell, note_cell_end
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Tenant
 from .remembered import remember, to_remember
@@ -438,7 +438,10 @@ class Machine:
 
     def _client_lost(self, client: Client) -> None:
         tenant = self._state.tenants[client.tenant]
+        had_cell = self._state.in_cell(tenant)
         self._node.forget(client, self._now_s)
+        if had_cell and not self._state.in_cell(tenant):
+            note_cell_end(self._state, tenant)
         if not tenant.clients:
             forget_waits(tenant)
         self._teller.tell_memory_limits(tenant)

@@ -210,8 +210,7 @@ class SchedulerSettings:
     requests: str = setting(
         "",
         help="The part of each device that a user or the members of a group are guaranteed, such "
-        "as `ann=0.25, @staff=0.5`. A notebook may have an entry within its user's "
-        "(`ann:train.ipynb=0.1`), in `limits` and `hard_limits` too.",
+        "as `ann=0.25, @staff=0.5`.",
     )
     limits: str = setting(
         "",

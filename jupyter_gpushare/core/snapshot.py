@@ -187,11 +187,9 @@ class TenantSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareSnapshot:
-    """What an owner or a tenant may have of a device, and what it has had within the window."""
+    """What an owner may have of a device, and what it has had within the window."""
 
     owner: str
-    notebook: str
-    """Of the tenants of that name; empty: of the owner itself."""
     device: DeviceId
     request: float
     limit: float
@@ -335,24 +333,18 @@ def _shares(state: State, now_s: Seconds) -> Iterator[ShareSnapshot]:
         return
     for device, here in state.accounts.of.items():
         line = state.lines.of[device]
-        everybody = {(owner, "") for owner in line.owners}
-        if rules.tenants:
-            users = ((user.owner, user.name) for user in line.users.values())
-            everybody.update(who for user in users for who in state.accounts.concerned(*user))
-        for who in sorted(everybody | here.violations.keys()):
-            to = entitlement(state.lines, rules, device, who)
-            if to != Entitlement() or who in here.violations:
-                used_s = here.usage.get(who, Usage()).used_s(now_s, rules.window_s)
-                owner, notebook = who
+        for owner in sorted(line.owners.keys() | here.violations.keys()):
+            to = entitlement(state.lines, rules, device, owner)
+            if to != Entitlement() or owner in here.violations:
+                used_s = here.usage.get(owner, Usage()).used_s(now_s, rules.window_s)
                 yield ShareSnapshot(
                     owner=owner,
-                    notebook=notebook,
                     device=device,
                     request=to.request,
                     limit=to.limit,
                     hard_limit=to.hard_limit,
                     had=used_s / rules.window_s,
-                    violations=here.violations.get(who, 0),
+                    violations=here.violations.get(owner, 0),
                 )
 
 

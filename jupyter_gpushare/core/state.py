@@ -101,7 +101,6 @@ class State:
         self.accounts.credit_most_s = self.settings.credit_s
         self.accounts.requests = {} if rules is None else rules.requests
         self.accounts.window_s = 0.0 if rules is None else rules.window_s
-        self.accounts.named = frozenset() if rules is None else rules.tenants
         if rules != before:
             self.lines.guarantee_anew()
 
@@ -252,11 +251,6 @@ class State:
             return True
         return recovers or self.paused_device(tenant.wanted_devices) is not None
 
-    def rename(self, tenant: Tenant, name: str) -> None:
-        """It is called so from now on."""
-        if name != tenant.name:
-            self.lines.rename(tenant, name)
-
     def judge_again(self, tenant: Tenant) -> None:
         """Time has changed how the tenant stands, or may have."""
         self.lines.judge_again(tenant, self.settings.starvation_s)
@@ -375,9 +369,7 @@ class State:
             self.accounts.know(name, owner.groups, weights)
         for tenant in self.tenants.values():
             self.classify(tenant)
-        self.lines.renew_everybody()
-        for tenant in self.queue.values():
-            self.note_turn(tenant)
+        self._renew_everybody()
 
     def stir_everything(self) -> None:
         """A setting has changed that may concern everybody."""
@@ -399,7 +391,12 @@ class State:
             self.note_turn(tenant)
         for tenant in line.queue:
             self.lines.stir(device.id, tenant)  # it waits for another reason
+        self._renew_everybody()
+
+    def _renew_everybody(self) -> None:
         self.lines.renew_everybody()
+        for tenant in self.queue.values():
+            self.note_turn(tenant)
 
     def paused_device(self, devices: Set[DeviceId]) -> Device | None:
         """One of these devices on which no new turn begins."""

@@ -16,10 +16,9 @@ from .needs import stalls
 from .order.lines import turn_of
 from .order.new_work import (
     begins_burst,
-    fill_credits,
+    find_who_it_goes_before,
     is_new_cell,
-    may_go_before_siblings,
-    may_go_first,
+    note_work_that_waits,
 )
 from .order.siblings import goes_on_own_credit, rest_of_quantum_s, succession
 from .policy import (
@@ -37,7 +36,7 @@ from .policy import (
 )
 from .records import Client, Tenant, Turn
 from .settings import OverduePolicy
-from .shares.classes import FIRST, ORDINARY
+from .shares.classes import BOOSTED, FIRST, ORDINARY
 from .space.obstacles import obstacle
 from .state import State
 from .transitions import (
@@ -126,9 +125,12 @@ class Turns:
 
     def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
         """A cell began or ended. Its mark is on this turn: work that runs on gets others."""
-        if busy and not self._state.in_cell(tenant):
+        begins = busy and not self._state.in_cell(tenant)
+        if begins:
             self._state.work_begins(tenant)
         tenant.busy = busy
+        if begins:
+            note_work_that_waits(self._state, tenant)
         if tenant.turn is not None:
             tenant.turn.cell_ended = not busy
             self._state.changes.of_tenant(tenant)
@@ -139,11 +141,13 @@ class Turns:
             if tenant.turn is not None:
                 tenant.turn.quantum_s = self._find_quantum_s(tenant)
 
-    def kill_overdue(self) -> None:
-        """From now on overdue processes are ended: those too that have been reported."""
+    def report_anew(self) -> None:
+        """From now on overdue processes are ended: those too that have been reported, where the
+        settings say so now."""
         for client in self._state.clients.values():
-            if client.overdue and client.state in ASKED_BACK:
-                self._outbox.put(KillClient(client=client.id))
+            if client.overdue:
+                client.overdue = False
+                self._state.changes.of_tenant(self._state.tenants[client.tenant])
 
     def turns_switched_off(self) -> None:
         """Recalls under way are taken back; from now on turns may overlap."""
@@ -345,9 +349,7 @@ class Turns:
                 state.work_begins(tenant, in_burst=True)
             tenant.next_quantum_s = self._find_quantum_s(tenant)
             state.accounts.recent.asks(tenant.id, sorted(tenant.wanted_devices))
-            fill_credits(state, tenant)
-            tenant.goes_before_siblings = may_go_before_siblings(state, tenant)
-            tenant.asks_to_go_first = may_go_first(state, tenant)
+            find_who_it_goes_before(state, tenant)
             state.join_queue(tenant)
         return [tenant for _, tenant in arriving]
 
@@ -395,7 +397,9 @@ class Turns:
         """Others wait from now on: how long they do depends on what the cell has used so far."""
         if turn.contended_s == 0 and not turn.has_rest:
             turn.quantum_s = self._find_quantum_s(tenant)
-        if turn.level == FIRST and not is_new_cell(self._state, tenant):
+        had_s = self._state.accounts.now_s - turn.granted_at_s
+        boost_is_over = turn.level == BOOSTED and had_s >= turn.quantum_s
+        if boost_is_over or (turn.level == FIRST and not is_new_cell(self._state, tenant)):
             self._state.lines.level_turn(tenant)
 
     def _recall_when_due(self, tenant: Tenant, now_s: Seconds) -> None:
@@ -426,6 +430,8 @@ class Turns:
         if recall is None or recall.reason is not RecallReason.QUANTUM_OVER:
             return recall
         if self._holds.outlasts(tenant, turn, now_s):
+            if turn.level == BOOSTED:
+                self._state.lines.level_turn(tenant)
             return ask(self._state, tenant, now_s)
         if tenant.state is TenantState.HOLDING:
             self._state.lines.level_turn(tenant)
@@ -549,7 +555,8 @@ class Turns:
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
         # A cell that makes way for somebody else goes on before siblings, with what it has left.
-        tenant.came = self._state.in_cell(tenant) and recall.heir is None
+        for_sibling = recall.heir is not None or self._siblings_alone_end(tenant, recall)
+        tenant.came = self._state.in_cell(tenant) and not for_sibling
         if tenant.turn is not None:
             self._state.lines.forget_heirs(tenant)
             if (heir := recall.heir) is not None:
@@ -562,6 +569,13 @@ class Turns:
         if tenant.id in self._state.queue:
             self._leave_queue(tenant, now_s)
         self._recall_clients(tenant, recall, now_s)
+
+    def _siblings_alone_end(self, tenant: Tenant, recall: Recall) -> bool:
+        """Whether a quantum is over for which siblings alone have waited."""
+        lines = (self._state.lines.of[each] for each in tenant.places.holds)
+        return recall.reason is RecallReason.QUANTUM_OVER and not any(
+            len(line.waiting) > line.waits_of[tenant.owner] for line in lines
+        )
 
     def _recall_clients(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         clients = tenant.clients.values()

@@ -262,6 +262,7 @@ class GPUShareScheduler(JupyterApp):
             raise StartError(str(error)) from error
         directory = RuntimeDir(path, open_to_all=self.serves_all, version=__version__)
         self._start_logging(directory.path)
+        settings.warn()
         if file:
             file.read()
         options = ProcessOptions(

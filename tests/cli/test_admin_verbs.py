@@ -75,8 +75,8 @@ def test_notebooks_are_acted_on_by_name(scheduler: SchedulerUnderTest, gpushare:
 
 @pytest.mark.promise(
     "cli-2",
-    "`cap` and `limit` change the entry of a user, a group or a notebook in the settings, live; "
-    "`unset` takes it back, the other entries stay, and the audit log has it",
+    "`cap` changes the entry of a user, a group or a notebook in the settings, live, and `limit` "
+    "that of a user or a group; `unset` takes it back, the others stay, and the audit log has it",
 )
 def test_entries_are_changed_one_by_one(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     me = user_name(os.getuid())
@@ -90,19 +90,17 @@ def test_entries_are_changed_one_by_one(scheduler: SchedulerUnderTest, gpushare:
         assert settings["user_memory_caps"] == f"{me}=20GiB"
         assert settings["limits"] == f"{me}=0.5"
         assert gpushare("limit", me, "--limit", "0.2").returncode == 76  # less than is requested
-        done = gpushare("limit", f"{me}:tr", "--request", "0.1", "--hard-limit", "0.2")
-        assert done.stdout.splitlines() == [
-            f"request of {me}:train.ipynb: 0.1 of each GPU's time",
-            f"hard-limit of {me}:train.ipynb: 0.2 of each GPU's time",
+        done = gpushare("limit", "@guests", "--request", "0.1", "--hard-limit", "0.2")
+        assert done.stdout.splitlines()[:2] == [
+            "request of @guests: 0.1 of each GPU's time",
+            "hard-limit of @guests: 0.2 of each GPU's time",
         ]
-        assert scheduler.status()["settings"]["requests"] == f"{me}=0.25, {me}:train.ipynb=0.1"
-        told = "0% of the last 1 min (10% guaranteed, 50% limit, 20% hard limit)"
-        assert f"  {me}:train.ipynb: {told}" in gpushare("status").stdout.splitlines()
-        done = gpushare("limit", f"{me}:train.ipynb", "--request", "0.3", "--hard-limit=unset")
-        assert done.returncode == 76 and "Give notebooks no more than their user" in done.stderr
-        assert (
-            gpushare("limit", f"{me}:tr", "--request=unset", "--hard-limit=unset").returncode == 0
-        )
+        assert scheduler.status()["settings"]["requests"] == f"{me}=0.25, @guests=0.1"
+        told = "0% of the last 1 min (25% guaranteed, 50% limit)"
+        assert f"  {me}: {told}" in gpushare("status").stdout.splitlines()
+        done = gpushare("limit", f"{me}:train.ipynb", "--request", "0.1")
+        assert done.returncode == 76 and "give their users shares" in done.stderr
+        assert gpushare("limit", "@guests", "--request=unset", "--hard-limit=unset").returncode == 0
         assert gpushare("cap", f"{me}:tr", "unset").returncode == 0
         assert gpushare("limit", me, "--limit", "unset").returncode == 0
         settings = scheduler.status()["settings"]
@@ -170,7 +168,7 @@ def test_names_of_nobody_are_told(scheduler: SchedulerUnderTest, gpushare: Comma
     assert "Nobody has seen" not in gpushare("set", "weights", f"{me}=2").stdout
     assert "zed:a (memory_caps)" in gpushare("cap", "zed:a", "8GiB").stdout
     told = f"No notebook is called {me}:a:b now. The entry waits for one.\n"
-    assert told in gpushare("limit", f"{me}:a:b", "--limit", "0.5").stdout
+    assert told in gpushare("cap", f"{me}:a:b", "8GiB").stdout
     assert gpushare("limit", f"{me}:", "--limit", "0.5").returncode == 76
 
 

@@ -22,7 +22,7 @@ from jupyter_gpushare.core.commands import (
     ReportFailure,
     WakeAt,
 )
-from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId, TurnId, Who
+from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 from jupyter_gpushare.core.shares.weights import parse, weight_of
@@ -73,7 +73,7 @@ class Crowd:
         self.scheduler = Scheduler(settings or base)
         self.now_s: Seconds = START_S
         self.had_s: defaultdict[tuple[str, DeviceId], Seconds] = defaultdict(float)
-        self.of_notebook_s: defaultdict[Who, Seconds] = defaultdict(float)
+        self.of_notebook_s: defaultdict[tuple[str, str], Seconds] = defaultdict(float)
         """What notebooks with names have had, of all devices."""
         self.due_s: defaultdict[tuple[str, DeviceId], Seconds] = defaultdict(float)
         self.longest_s: Seconds = 0.0

@@ -13,7 +13,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core import limits
 from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.estimates import Reason
-from jupyter_gpushare.core.ids import DeviceId, TenantId, Who
+from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.order.lines import Lines
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, SettingsError
 from jupyter_gpushare.core.shares.guarantees import Entitlement, Preset, Rules
@@ -70,9 +70,9 @@ class Watched(Crowd):
         had, length = self.history[owner], round(window_s * 10)
         return [after - before for before, after in zip(had, had[length:], strict=False)]
 
-    def violations(self, owner: str, name: str = "") -> int:
+    def violations(self, owner: str) -> int:
         here = self.scheduler._machine._state.accounts.of[DEVICE]
-        return here.violations.get((owner, name), 0)
+        return here.violations.get(owner, 0)
 
 
 # ---- requests --------------------------------------------------------------------------------
@@ -557,10 +557,10 @@ def test_the_rules_are_not_asked_of_all_who_wait_at_each_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of those alone whose part has changed."""
-    asked: list[Who] = []
+    asked: list[str] = []
     real = limits.entitlement
 
-    def counted(lines: Lines, rules: Rules, device: DeviceId, who: Who) -> Entitlement:
+    def counted(lines: Lines, rules: Rules, device: DeviceId, who: str) -> Entitlement:
         asked.append(who)
         return real(lines, rules, device, who)
 

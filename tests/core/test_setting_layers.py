@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core.configuration.layers import Layers, read_values
-from jupyter_gpushare.core.configuration.unseen import unseen
+from jupyter_gpushare.core.configuration.unseen import (
+    notebooks_told,
+    notebooks_with_shares,
+    unseen,
+)
+from jupyter_gpushare.core.configuration.values import settings_as_json
 from jupyter_gpushare.core.settings import SETTINGS, SchedulerSettings, SettingsError
+from jupyter_gpushare.core.shares import guarantees
+from jupyter_gpushare.core.shares.guarantees import Preset
 
 seconds = st.dictionaries(st.sampled_from(["quantum_s", "overdue_s"]), st.integers(1, 99))
 
@@ -55,9 +62,9 @@ def test_each_value_names_its_place_and_what_it_shadows() -> None:
 def test_one_entry_is_changed_and_taken_back() -> None:
     """The others stay. What is as it was without `set` comes from where it came before."""
     before = Layers().with_file({"limits": "ann=0.5, @staff=0.2"})
-    changed = before.with_live({"limits": {"ann:a": "0.1", "@staff": None}})
-    assert changed.settings().limits == "ann=0.5, ann:a=0.1"
-    assert changed.with_live({"limits": {"ann": "0.4"}}).settings().limits == "ann=0.4, ann:a=0.1"
+    changed = before.with_live({"limits": {"ben": "0.1", "@staff": None}})
+    assert changed.settings().limits == "ann=0.5, ben=0.1"
+    assert changed.with_live({"limits": {"ann": "0.4"}}).settings().limits == "ann=0.4, ben=0.1"
     assert (
         before.with_live({"limits": {"ann": "0.4"}}).with_live({"limits": {"ann": "0.5"}}).live
         == {}
@@ -91,9 +98,31 @@ def test_what_is_wrong_is_refused_as_a_whole(written: dict[str, object], sentenc
 
 def test_a_notebook_that_nobody_has_seen_yet_is_its_users() -> None:
     """Whatever the names of both are."""
-    chosen = SchedulerSettings(limits="ann:a:b=0.1, zed:a=0.1, urn:x=0.1, @a:b=0.1")
+    chosen = SchedulerSettings(memory_caps="ann:a:b=8GiB, zed:a=8GiB, urn:x=8GiB, @a:b=8GiB")
     found = unseen(chosen, is_user=lambda name: name in ("ann", "urn:x"), is_group=lambda _: False)
-    assert found == {"limits": ["zed:a", "@a:b"]}
+    assert found == {"memory_caps": ["zed:a", "@a:b"]}
+
+
+@pytest.mark.promise(
+    "scheduler-105",
+    "Entries with which an earlier version gave notebooks shares count for nothing, one by one: "
+    "the scheduler starts, log and doctor name them, and new ones are refused",
+)
+def test_shares_of_notebooks_count_for_nothing() -> None:
+    """Their users' entries go on, and a new entry of a user does not stumble over them."""
+    layers = Layers(start={"requests": "ann:a=0.9, ann=0.2, ben:b=0.8", "sharing": Preset.FIXED})
+    in_force = layers.settings()
+    assert guarantees.parse(in_force.requests) == {"ann": 0.2}
+    named = notebooks_with_shares(settings_as_json(in_force))
+    assert named == {"requests": ["ann:a", "ben:b"]}
+    told = "these entries count for nothing: ann:a, ben:b (requests)."
+    assert notebooks_told(named).endswith(told)
+    changed = layers.with_live({"requests": {"cem": "0.3", "ben:b": None}})
+    assert guarantees.parse(changed.settings().requests) == {"ann": 0.2, "cem": 0.3}
+    assert notebooks_with_shares({"memory_caps": "ann:a=8GiB"}) == {}
+    for wrong in ({"limits": {"ann:a": "0.1"}}, {"hard-limits": "ann:a=0.1"}):
+        with pytest.raises(SettingsError, match=r"count for nothing: ann:a .*Take them out"):
+            layers.with_live(wrong)
 
 
 def test_a_setting_that_does_not_exist_cannot_be_unset() -> None:

@@ -120,6 +120,8 @@ def flood(crowd: Crowd, kind: str) -> list[ev.Event]:
     holder, waiter = ClientId(0), ClientId(1)
     match kind:
         case "cells":
+            crowd.handle(ev.CellBegan(client=waiter))  # it is new, and goes before others
+            crowd.handle(ev.CellEnded(client=waiter))
             return [ev.CellBegan(client=waiter), ev.CellEnded(client=waiter)] * 5
         case "the same report":
             return [crowd.report_of(waiter, 6 * GIB, parked=6 * GIB)] * 10

@@ -82,12 +82,12 @@ def test_answers_are_as_described(document: dict[str, Any], scheduler: Scheduler
         assert past["waits"][0]["intervals"][0]["had"]
         valid(document, "PastWaits", past)
         assert scheduler.status()["shares"] == []
-        entry = {"limits": {f"{user_name(os.getuid())}:first": "0.5"}}
+        entry = {"limits": {user_name(os.getuid()): "0.5"}}
         change = json.dumps(entry).encode()
         valid(document, "Settings", request(scheduler, "PATCH", "/api/v1/settings", change)[1])
         status = scheduler.status()
         valid(document, "Status", status)
-        assert [(each["notebook"], each["limit"]) for each in status["shares"]] == [("first", 0.5)]
+        assert [each["limit"] for each in status["shares"]] == [0.5]
         body = b'{"name": "a", "kind": "run"}'
         valid(document, "Registration", request(scheduler, "POST", "/api/v1/tenants", body)[1])
         valid(document, "Error", request(scheduler, "GET", "/api/v1/nothing")[1])

@@ -261,6 +261,19 @@ def test_a_scheduler_starts_beside_a_file_that_is_wrong(runtime: Path, tmp_path:
         SchedulerUnderTest(runtime, f"--settings-file={path}", "--check-config")
 
 
+@pytest.mark.promise("scheduler-105")
+def test_a_scheduler_starts_with_shares_of_notebooks(runtime: Path, tmp_path: Path) -> None:
+    """By its flags and by its file: each is named in the log, and the users' own count."""
+    path = written(tmp_path / "s.toml", 'limits = "ann=0.5, ann:b=0.2"')
+    flags = (f"--settings-file={path}", "--GPUShareScheduler.requests=ann:a=0.1, ben=0.2")
+    with running_scheduler(runtime, *flags) as scheduler:
+        assert scheduler.status()["settings"]["requests"] == "ann:a=0.1, ben=0.2"
+        for named in ("count for nothing: ann:a (requests).", "ann:b (limits)."):
+            assert named in scheduler.log
+        change = {"limits": {"ann": "0.4"}}
+        assert scheduler.client.change_settings(change)["limits"] == "ann=0.4, ann:b=0.2"
+
+
 def test_live_values_end_with_the_scheduler(runtime: Path) -> None:
     """A restart goes back to what files and flags say."""
     with running_scheduler(runtime, "--quantum=7") as scheduler:

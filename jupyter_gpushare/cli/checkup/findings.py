@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from jupyter_gpushare.core.configuration.unseen import (
+    NOTEBOOKS_REMEDY,
+    notebooks_told,
+    notebooks_with_shares,
+)
+
 from .clock import check_clock
 from .facts import Facts, FileFacts
 from .finding import Finding as Finding
@@ -138,6 +144,8 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
             "Turns are off, so all notebooks use the GPU at once.",
             "Run `jupyter gpushare set turns on` to take turns.",
         )
+    if told := notebooks_told(notebooks_with_shares(scheduler.status["settings"])):
+        yield _warning("shares", told, NOTEBOOKS_REMEDY)
 
 
 def check_other_schedulers(facts: Facts) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ..settings import ENTRIES, SETTINGS, SchedulerSettings, Setting, SettingsError
 from ..shares.entries import EntryError, with_entries
+from .unseen import NOTEBOOKS_REMEDY, notebooks_told, notebooks_with_shares
 from .values import find, parsed
 
 Values = Mapping[str, object]
@@ -50,6 +51,8 @@ class Layers:
         with entries, an object changes those that it names, and takes away those that are null."""
         texts = {name: self._changed(name, value) for name, value in changes.items()}
         changed = dataclasses.replace(self, live={**self.live, **read_values(texts)})
+        if told := notebooks_told(notebooks_with_shares(_written(changes))):
+            raise SettingsError(f"{told} {NOTEBOOKS_REMEDY}")
         for name in (name for name, value in changes.items() if isinstance(value, Mapping)):
             without, row = changed.without_live(name), find(name)
             if without.given(row)[0][1] == changed.live[row.name]:
@@ -98,6 +101,18 @@ def read_values(written: Values) -> dict[str, object]:
         values[row.name] = parsed(row, value)
         SchedulerSettings().replace(**{row.name: values[row.name]})
     return values
+
+
+def _written(changes: Values) -> dict[str, str]:
+    """What somebody has written of entries, as texts, by the names of the rows."""
+    texts = {}
+    for name, value in changes.items():
+        if isinstance(value, Mapping):
+            entries = (f"{who}={each}" for who, each in value.items() if each is not None)
+            texts[find(name).name] = ", ".join(entries)
+        else:
+            texts[find(name).name] = str(value)
+    return texts
 
 
 def _explained(given: list[tuple[Origin, object]]) -> dict[str, object]:

@@ -1,5 +1,5 @@
-"""Names of users and groups in settings that nobody has seen: they may come later, or be mistakes.
-Pure."""
+"""Names in settings that mean nothing now: of users and groups that nobody has seen, who may come
+later, or be mistakes; and of notebooks where they count no more. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..settings import ENTRIES, SchedulerSettings
 from ..shares.entries import GROUP_SIGN, TENANT_SIGN, is_tenant, parse_entries
+
+_SHARES = ("requests", "limits", "hard_limits")
+NOTEBOOKS_REMEDY = "Take them out, and give their users shares, or the notebooks a class."
 
 
 def unseen(
@@ -31,6 +34,26 @@ def _is_known(name: str, is_user: Callable[[str], bool], is_group: Callable[[str
     if name.startswith(GROUP_SIGN):
         return is_group(name.removeprefix(GROUP_SIGN))
     return is_user(name) or (is_tenant(name) and is_user(name.partition(TENANT_SIGN)[0]))
+
+
+def notebooks_with_shares(texts: Mapping[str, object]) -> dict[str, list[str]]:
+    """By setting, the notebooks that its text names: an earlier version gave them shares."""
+    found = {}
+    for setting in _SHARES:
+        names = parse_entries(
+            str(texts.get(setting, "")), what="entry", example="", read=lambda name, value: value
+        )
+        if notebooks := [name for name in names if is_tenant(name)]:
+            found[setting] = notebooks
+    return found
+
+
+def notebooks_told(found: Mapping[str, Sequence[str]]) -> str:
+    """In a sentence; empty where there are none."""
+    if not found:
+        return ""
+    of = "; ".join(f"{', '.join(names)} ({setting})" for setting, names in found.items())
+    return f"Notebooks have no shares of their own, so these entries count for nothing: {of}."
 
 
 def unseen_told(found: Mapping[str, Sequence[str]]) -> str:

@@ -129,12 +129,14 @@ class Line:
 
 def take_turns(holder: Tenant, waiter: Tenant) -> bool:
     """Whether the one who waits takes over by recent use: siblings of one class and one standing.
-    One that needs several devices waits for the end of a quantum."""
+    One that needs several devices waits for the end of a quantum, and nobody ends a boosted one
+    before."""
+    is_boosted = holder.turn is not None and holder.turn.level == BOOSTED
     return (
         holder.owner == waiter.owner
+        and not is_boosted
         and holder.runs_as is waiter.runs_as
         and holder.standing is waiter.standing
-        and holder.lacks_its_own == waiter.lacks_its_own
         and len(waiter.wanted_devices) == 1
         and not waiter.boosted
     )

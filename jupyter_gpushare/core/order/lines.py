@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 _NONE: frozenset[DeviceId] = frozenset()
 _AHEAD_LEAST_S = 1e-6
 """Sums of floats."""
-_BEFORE_SIBLINGS = 1 << 60
 """More than ever arrive."""
 _SOONER = 5
 """A gap of 10 ms, as the settings are, ends a turn for a sibling."""
@@ -148,24 +147,8 @@ class Lines:
             here.wishes.clear()
             here.promised, here.not_promised_s = 0.0, math.inf
             for tenant in (*line.holders, *line.waiting.values()):
-                for who in self.accounts.concerned(tenant.owner, tenant.name):
-                    self.accounts.add_wish(device, who)
-
-    def rename(self, tenant: Tenant, name: str) -> None:
-        """What is said of a tenant of that name counts for this one, and what it has from now on
-        counts there."""
-        self.charge_everything()
-        places, accounts = tenant.places, self.accounts
-        for device in sorted(places.holds | places.waits):
-            for who in accounts.concerned(tenant.owner, name):
-                accounts.add_wish(device, who)
-            for who in accounts.concerned(tenant.owner, tenant.name):
-                accounts.drop_wish(device, who)
-        tenant.name = name
-        for device in places.holds:
-            uses = self.of[device].uses
-            uses[tenant.id] = replace(uses[tenant.id], name=name)
-        self.judge_soon([tenant])
+                if self.rules is not None:
+                    self.accounts.add_wish(device, tenant.owner)
 
     def level_turn(self, tenant: Tenant) -> None:
         """The tenant's present turn goes on as one that its class and its share give it."""
@@ -254,7 +237,7 @@ class Lines:
             was_there = device in before.holds or device in before.waits
             is_there = device in now.holds or device in now.waits
             came_now = is_there and not was_there
-            if came_now and self.accounts.comes(device, tenant.owner, tenant.name):
+            if came_now and self.accounts.comes(device, tenant.owner):
                 came |= {device} if tenant.owner in self.of[device].of_owner else set()
             if device in held:
                 self._note_holder(device, tenant, device in now.holds)
@@ -262,7 +245,7 @@ class Lines:
                     self._forget_heirs(device, but=tenant)
             if was_there and not is_there:
                 recalled = tenant.state is TenantState.RECALLED
-                self.accounts.leaves(device, tenant.owner, tenant.name, recalled=recalled)
+                self.accounts.leaves(device, tenant.owner, recalled=recalled)
         for device in before.lacks ^ now.lacks:
             if device in now.lacks:
                 self.of[device].lacking[tenant.id] = tenant
@@ -284,7 +267,8 @@ class Lines:
                 self.of[device].gangs[tenant.id] = tenant
             else:
                 self.of[device].gangs.pop(tenant.id, None)
-        for device in sorted((before.holds - now.holds) | (before.queues - now.queues)):
+        left = (before.holds - now.holds) | (before.queues - now.queues)
+        for device in sorted(left | (before.waits - now.waits)):
             self._look_who_is_behind(device, tenant.owner)
         for device in sorted(held | came):
             self._renew(device, tenant.owner)
@@ -371,7 +355,6 @@ class Lines:
                 tenant.owner,
                 on_credit=tenant.turn.level == FIRST,
                 lacks=tenant.standing is Standing.GUARANTEED,
-                name=tenant.name,
                 tenant=tenant.id,
                 on_own_credit=tenant.turn.on_own_credit,
             )
@@ -396,6 +379,13 @@ class Lines:
             if (rank := self.of[device].rank_of.get(tenant.id)) is not None:
                 self._line_moved(device, rank)
                 self.stir(device, tenant)
+
+    def look_at_place(self, tenant: Tenant) -> None:
+        """Who it goes before has been found anew while it queues."""
+        for device in sorted(tenant.places.queues):
+            tenant.is_behind_a_sibling = self._look_at_siblings(device, tenant)
+        self.renew(tenant.owner, sorted(tenant.places.queues))
+        self.wait_changed(tenant)
 
     def stir_turn(self, tenant: Tenant) -> None:
         """The same on all devices of the tenant's turn."""
@@ -476,8 +466,6 @@ class Lines:
     def order(self, device: DeviceId, tenant: Tenant) -> tuple[float, int]:
         """Among its siblings: by what it has had of late. Whose user has given a turn away comes
         last, until somebody else has had one."""
-        if tenant.lacks_its_own:
-            return (-math.inf, tenant.place - _BEFORE_SIBLINGS)
         had = self.of[device].last_turn_of.get(tenant.owner, 0)
         if device in tenant.gave_on and tenant.gave_turn >= had > 0:
             return (math.inf, tenant.place)
@@ -524,19 +512,13 @@ class Lines:
         """Whether somebody else has a turn on the device."""
         return any(holder is not tenant for holder in self.of[device].holders)
 
-    def ends_quantum(self, tenant: Tenant, waiter: Tenant) -> bool:
-        """Whether the tenant's turn lasts only a quantum while that one waits: for all but
-        siblings that take over by recent use, and for these where the tenant has a limit."""
-        limited = bool(self.accounts.concerned(tenant.owner, tenant.name)[1:])
-        return limited or not take_turns(tenant, waiter)
-
     def compete(self, tenant: Tenant, devices: Iterable[DeviceId]) -> bool:
         """Whether such a one waits for one of these devices."""
         for line in (self.of[device] for device in devices):
             itself = tenant.id in line.waiting
             if len(line.waiting) - itself > line.waits_of[tenant.owner] - itself:
                 return True
-            if any(self.ends_quantum(tenant, each) for each in line.siblings(tenant)):
+            if any(not take_turns(tenant, each) for each in line.siblings(tenant)):
                 return True
         return False
 

@@ -74,6 +74,28 @@ def fill_credits(state: State, tenant: Tenant) -> None:
         state.accounts.fill_own_credit(tenant.id, tenant.owner, here, most_s)
 
 
+def find_who_it_goes_before(state: State, tenant: Tenant) -> None:
+    """Whether the tenant, which is about to queue or does, goes before other owners, and before
+    siblings that have had less."""
+    fill_credits(state, tenant)
+    tenant.goes_before_siblings = may_go_before_siblings(state, tenant)
+    tenant.asks_to_go_first = may_go_first(state, tenant)
+
+
+def note_work_that_waits(state: State, tenant: Tenant) -> bool:
+    """A cell has begun, whose first call may have come before the word of that: it is new all the
+    same. Answers whether its place is another one by that."""
+    if tenant.turn is not None or tenant.id not in state.queue:
+        return False
+    before = (tenant.came, tenant.goes_before_siblings, tenant.asks_to_go_first)
+    tenant.came = True
+    find_who_it_goes_before(state, tenant)
+    if before == (True, tenant.goes_before_siblings, tenant.asks_to_go_first):
+        return False
+    state.lines.look_at_place(tenant)
+    return True
+
+
 def restore_s(state: State, tenant: Tenant, device: DeviceId) -> Seconds:
     """How long the tenant's memory takes to come back to the device."""
     parked = sum(share.bytes_parked for share in state.shares_of(tenant, device))

@@ -102,8 +102,6 @@ def has_had_more(state: State, tenant: Tenant, waiter: Tenant) -> bool:
     """Whether a sibling waits that is served after the tenant."""
     if waiter.owner != tenant.owner or waiter.succeeds is not None:
         return False
-    if tenant.lacks_its_own != waiter.lacks_its_own:
-        return tenant.lacks_its_own
     if waiter.goes_before_siblings or not take_turns(tenant, waiter):
         return False
     recent = state.accounts.recent

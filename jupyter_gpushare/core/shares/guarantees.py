@@ -1,5 +1,4 @@
-"""Guarantees and limits: how much of a device an owner has at least, and at most; or
-one of its tenants.
+"""Guarantees and limits: how much of a device an owner has at least, and at most.
 
 Both are parts of each device's time within a window that slides (`share_window_s`).
 
@@ -8,12 +7,6 @@ Both are parts of each device's time within a window that slides (`share_window_
   others leave time for them.
 - `limits`: who has had more is served after all others; what nobody else wants is free.
 - `hard_limits`: who has had more waits, also on an idle device.
-
-A tenant's own entries (`ann:train.ipynb`) lie within those of its owner, and both count. What its
-limit leaves, the owner's other tenants may have. What it requests is for it alone: of an owner's
-tenants, those that have had less than their own requests go first. It is a part of what its owner
-requests: whoever else waits gives way to what the owner has a right to, and to no more. Without an
-entry of its owner, a tenant's request counts by itself.
 
 Three presets say all of it in one word. `best-effort`: as above; without entries, weights alone
 count. `equal`: weights do not count, and each of n users who have a device open has 1/n of it, also
@@ -26,11 +19,10 @@ from __future__ import annotations
 import enum
 import functools
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .entries import TENANT_SIGN, EntryError, is_tenant, parse_entries, value_of
+from .entries import EntryError, is_tenant, parse_entries, value_of
 from .usage import Usage
 
 _SUM_MAX = 1 + 1e-9
@@ -60,8 +52,10 @@ class Standing(enum.Enum):
 
 @functools.lru_cache(maxsize=32)
 def parse(text: str) -> Mapping[str, float]:
-    """Parts of a device by user name, and by `@` and the name of a group. Raises EntryError."""
-    return parse_entries(text, what="share", example="ann=0.25 or @staff=0.5", read=_part)
+    """Parts of a device by user name, and by `@` and the name of a group. Entries of notebooks,
+    which an earlier version took, count for nothing. Raises EntryError."""
+    found = parse_entries(text, what="share", example="ann=0.25 or @staff=0.5", read=_part)
+    return {name: part for name, part in found.items() if not is_tenant(name)}
 
 
 def _part(name: str, text: str) -> float:
@@ -79,46 +73,24 @@ def _part(name: str, text: str) -> float:
 def check(requests: str, limits: str, hard_limits: str, preset: Preset) -> None:
     """Raises EntryError for what cannot be kept. A group counts once, however many are in it."""
     wanted = parse(requests)
-    of_notebooks = by_owner(wanted)
-    total = claimed(wanted)
+    total = sum(wanted.values())
     if total > _SUM_MAX:
         raise EntryError(f"requests add up to {total:.3g}. Give requests of 1 together at most.")
     for kind, text in (("requests", requests), ("limits", limits), ("hard_limits", hard_limits)):
         most = parse(text)
-        for owner in of_notebooks.keys() & most.keys():
-            if of_notebooks[owner] > most[owner] * _SUM_MAX:
-                raise EntryError(
-                    f"Notebooks of {owner} request {of_notebooks[owner]:.3g} together, and {kind} "
-                    f"give {owner} {most[owner]:g}. Give notebooks no more than their user has."
-                )
         for name in wanted.keys() & most.keys():
             if wanted[name] > most[name]:
                 raise EntryError(
                     f"{name} requests {wanted[name]:g}, and {kind} allow {most[name]:g}. Give a "
                     f"request that is not above the limit."
                 )
-    if preset is Preset.FIXED and not wanted:
+    if preset is Preset.FIXED and not requests.strip(" ,"):
         raise EntryError("sharing is fixed, but requests are empty. Give requests first.")
-
-
-def by_owner(requests: Mapping[str, float]) -> dict[str, float]:
-    """What the notebooks of each user request together. A user's name ends at the first colon."""
-    sums: defaultdict[str, float] = defaultdict(float)
-    for name in filter(is_tenant, requests):
-        sums[name.partition(TENANT_SIGN)[0]] += requests[name]
-    return sums
-
-
-def claimed(requests: Mapping[str, float]) -> float:
-    """What all request together. What notebooks do is a part of what their user does, if that is
-    said."""
-    own = sum(part for name, part in requests.items() if not is_tenant(name))
-    return own + sum(part for owner, part in by_owner(requests).items() if owner not in requests)
 
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """Of one owner, or one tenant, on one device, as parts of it."""
+    """Of one owner on one device, as parts of it."""
 
     request: float = 0.0
     limit: float = 1.0
@@ -137,15 +109,6 @@ class Rules:
     step_s: float
     """Who was blocked goes on when it could have so much."""
 
-    def counts_by_itself(self, owner: str) -> bool:
-        """Whether what the owner's tenants request is no part of what the owner does."""
-        return owner not in self.requests
-
-    @property
-    def tenants(self) -> frozenset[str]:
-        """The names of those that have entries of their own."""
-        return frozenset(filter(is_tenant, (*self.requests, *self.limits, *self.hard_limits)))
-
     def of(self, owner: str, groups: Iterable[str], owners: int) -> Entitlement:
         """`owners` have the device open."""
         request = value_of(self.requests, owner, groups)
@@ -154,20 +117,10 @@ class Rules:
         if self.preset is Preset.EQUAL:
             hard = 1 / max(1, owners)
         elif self.preset is Preset.FIXED:
-            left = max(0.01, 1 - claimed(self.requests))
-            left += by_owner(self.requests).get(owner, 0.0)
+            left = max(0.01, 1 - sum(self.requests.values()))
             hard = left if request is None else request
         limit, hard = limit or 1.0, hard or 1.0
         # A user's request may be above the limit of a group.
-        return Entitlement(min(request or 0.0, limit, hard), limit, hard)
-
-    def of_tenant(self, name: str, owner: Entitlement) -> Entitlement:
-        """`name`: as entries have it. Nothing of it goes beyond what its owner may have."""
-        request = self.requests.get(name)
-        limit = min(owner.limit, self.limits.get(name, 1.0))
-        hard = min(owner.hard_limit, self.hard_limits.get(name, 1.0))
-        if self.preset is Preset.FIXED and request is not None:
-            hard = min(hard, request)
         return Entitlement(min(request or 0.0, limit, hard), limit, hard)
 
     @property

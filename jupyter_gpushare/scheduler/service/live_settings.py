@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from jupyter_gpushare.core.configuration.endings import why_it_cannot_kill
 from jupyter_gpushare.core.configuration.layers import Layers, Values
+from jupyter_gpushare.core.configuration.unseen import (
+    NOTEBOOKS_REMEDY,
+    notebooks_told,
+    notebooks_with_shares,
+)
+from jupyter_gpushare.core.configuration.values import settings_as_json
 from jupyter_gpushare.core.events import RequestEvent, SettingsChanged
 from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
 
 from ..base.sizes import check_sizes
+
+log = logging.getLogger(__name__)
 
 
 class LiveSettings:
@@ -47,7 +56,13 @@ class LiveSettings:
         settings = self._kept(layers.settings(), self.now)
         self.request(SettingsChanged(settings=settings, cause=cause))
         self.layers, self.now = layers, settings
+        self.warn()
         return settings
+
+    def warn(self) -> None:
+        """Say what of the settings counts for nothing."""
+        if told := notebooks_told(notebooks_with_shares(settings_as_json(self.now))):
+            log.warning("%s %s", told, NOTEBOOKS_REMEDY)
 
     def _kept(
         self, settings: SchedulerSettings, before: SchedulerSettings | None
