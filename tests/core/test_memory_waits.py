@@ -82,9 +82,9 @@ def stalls_until_it_is_refused(desk: MemoryDesk, client: ClientId) -> None:
 
 @pytest.mark.promise(
     "accounts-38",
-    "A call that does not fit because of memory that others cannot move gives its turn back and "
-    "waits for `memory_wait_s`; it goes on when that is freed, and others have their turns "
-    "meanwhile",
+    "A call that does not fit because of memory that other clients cannot move (fixed, failed or "
+    "silent) gives its turn back and waits for `memory_wait_s`; it goes on when that is freed, and "
+    "others have their turns meanwhile",
 )
 @pytest.mark.parametrize("in_the_way", WAITED_FOR)
 def test_a_call_waits_for_what_others_cannot_move(

@@ -87,10 +87,10 @@ def desk(request: pytest.FixtureRequest) -> MemoryDesk:
 
 @pytest.mark.promise(
     "accounts-41",
-    "A need that memory of others makes impossible (foreign, fixed, failed, silent, without room "
-    "on the host, or fixed by who has the turn) is refused, with or without the turn, when that "
-    "has been so for half a second and the device was looked at meanwhile; the status says whose "
-    "it is",
+    "A need that memory of others makes impossible (foreign, without room on the host; where "
+    "`memory_wait_s` is 0 or over, also fixed, failed, silent, or fixed by who has the turn) is "
+    "refused, with or without the turn, when that has been so for half a second and the device was "
+    "looked at meanwhile; the status says whose it is",
 )
 @pytest.mark.parametrize(("in_the_way", "kind"), OBSTACLES.items())
 @pytest.mark.parametrize("asks", ["before the need", "after the need", "never"])

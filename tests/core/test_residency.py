@@ -71,8 +71,9 @@ def test_whose_memory_is_looked_at_before_its_grant(why: str) -> None:
 
 @pytest.mark.promise(
     "accounts-46",
-    "Memory stays on the device while there is space; only the missing bytes are parked, the "
-    "least recently used first",
+    "Memory stays on the device while there is space. Where there is none, the missing bytes are "
+    "parked, the least recently used first, and all of a notebook that nobody has used for a "
+    "minute",
 )
 def test_what_one_has_stays_when_its_turn_ends() -> None:
     """Nothing moves while there is room; the next one may have the rest."""

@@ -16,7 +16,8 @@ from .own_notebooks import SETTINGS, comes, hand_over, later
 
 LEAST = pytest.mark.promise(
     "scheduler-98",
-    "Among one user's notebooks, who has had less of late takes over, and no quantum counts",
+    "Among one user's notebooks of one class that need one device, who has had less of late takes "
+    "over, and no quantum counts between them",
 )
 OWN_CREDIT = pytest.mark.promise(
     "scheduler-99",

@@ -50,8 +50,9 @@ def recalled(desk: MemoryDesk) -> list[tuple[int, RecallReason]]:
 
 @pytest.mark.promise(
     "accounts-10",
-    "A turn whose memory still comes back ends, once, for a new cell that is next and has all of "
-    "its memory on the device. The memory goes on coming, and the turn has its place again",
+    "A turn whose memory still comes back, of a new cell too, ends, once, for a new cell that is "
+    "next and has all of its memory on the device. The memory goes on coming, and the turn has its "
+    "place again",
 )
 def test_a_new_cell_computes_meanwhile() -> None:
     """And a third one, which came before the first asked again, is behind it."""

@@ -179,7 +179,8 @@ def test_more_is_asked_of_those_with_copies() -> None:
 
 @pytest.mark.promise(
     "accounts-17",
-    "The memory of a notebook that nobody has used for a minute leaves whole, and first",
+    "Where memory is missing, that of a notebook that nobody has used for a minute leaves whole, "
+    "and first",
 )
 @pytest.mark.parametrize("idle_s", [victims.AWAY_S - 1, victims.AWAY_S + 1])
 def test_who_has_gone_away_parks_all(idle_s: float) -> None:
