@@ -197,19 +197,15 @@ class Machine:
     A machine that raises an error of ours is broken from then on: `Scheduler` puts another one in
     its place."""
 
-    turns_type = Turns
-    residency_type = Residency
-    teller_type = Teller
-
     def __init__(
         self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
     ) -> None:
         self._state = State(settings=settings, recovering_until_s=recovering_until_s)
         self._outbox = Outbox()
         self._holds = Holds(self._state, self._outbox)
-        self._turns = self.turns_type(self._state, self._outbox, self._holds)
-        self._residency = self.residency_type(self._state, self._outbox)
-        self._teller = self.teller_type(self._state, self._outbox)
+        self._turns = Turns(self._state, self._outbox, self._holds)
+        self._residency = Residency(self._state, self._outbox)
+        self._teller = Teller(self._state, self._outbox)
         self._alarm = Alarm()
         self._status = Status(self._state)
         self._closed_clients: set[ClientId] = set()

@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from unittest.mock import patch
 
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core import scheduler
 from jupyter_gpushare.core.changes import Teller
 from jupyter_gpushare.core.commands import Command, WakeAt
 from jupyter_gpushare.core.estimates import Estimate
@@ -165,9 +167,11 @@ class FullTeller(Teller):
 class FullMachine(Machine):
     """Handles events as `Machine`, at any cost."""
 
-    turns_type = FullTurns
-    residency_type = FullResidency
-    teller_type = FullTeller
+    def __init__(
+        self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
+    ) -> None:
+        with patch.multiple(scheduler, Turns=FullTurns, Residency=FullResidency, Teller=FullTeller):
+            super().__init__(settings, recovering_until_s=recovering_until_s)
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         return Status(self._state).take(max(now_s, self._now_s))

@@ -47,8 +47,8 @@ MAY = pytest.mark.promise(
 HELD = pytest.mark.promise(
     "scheduler-8",
     "A turn kept by hand ends for `realtime`, for a tenant that an admin has boosted, and when its "
-    "owner is in debt: ahead of its share by more than `credit_s` while others are there. Owners in "
-    "debt keep none",
+    "owner is in debt: ahead of its share by more than `credit_s` while others are there. Owners "
+    "in debt keep none",
 )
 
 
