@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from .fields import Field, FieldKind, Message, Side
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 BODY_BYTES_MAX: Final = 4096
 
 

@@ -122,7 +122,7 @@ def test_both_codecs_agree_on_garbage(echo: EchoProgram, stream: bytes, piece_by
 @pytest.mark.promise("bad-input-11")
 def test_a_claim_of_ten_megabytes(echo: EchoProgram) -> None:
     """A frame that claims 10 MB is refused at its header, whatever follows."""
-    frame = struct.pack("<HHI", 1, 8, 10 * 2**20) + bytes(10 * 2**20)
+    frame = struct.pack("<HHI", codec.PROTOCOL_VERSION, 8, 10 * 2**20) + bytes(10 * 2**20)
     status, answer = echo.decode(frame)
     assert (status, answer) == (STATUS_OF_FAULT[codec.FrameTooLarge], b"")
 

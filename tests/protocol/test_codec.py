@@ -52,7 +52,7 @@ def test_a_frame_by_hand() -> None:
     """The layout is the documented one, checked against bytes put together by hand."""
     message = TurnRequested(request_id=0x0102, cause="é")
     assert codec.encode(message) == (
-        b"\x01\x00"  # version
+        b"\x02\x00"  # version
         b"\x04\x00"  # type
         b"\x0c\x00\x00\x00"  # bytes of the body
         b"\x02\x01\x00\x00\x00\x00\x00\x00"  # request_id
@@ -107,7 +107,7 @@ def test_garbage_is_a_fault_or_nothing(stream: bytes) -> None:
 @pytest.mark.parametrize(
     ("stream", "fault", "refusal"),
     [
-        (header(version=2)[:2], codec.WrongVersion, RefusalCode.WRONG_VERSION),
+        (header(version=1)[:2], codec.WrongVersion, RefusalCode.WRONG_VERSION),
         (b"GET / HTTP/1.1\r\n", codec.WrongVersion, RefusalCode.WRONG_VERSION),
         (header(body_bytes=10 * 2**20), codec.FrameTooLarge, RefusalCode.BAD_PROTOCOL),
         (header(body_bytes=BODY_BYTES_MAX + 1), codec.FrameTooLarge, RefusalCode.BAD_PROTOCOL),

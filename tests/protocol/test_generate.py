@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,28 @@ def test_check_sees_drift(tmp_path: Path) -> None:
     assert len(generate.drifted(generate.render_all(tmp_path, changed))) == 2
     (tmp_path / "docs/protocol.md").unlink()
     assert generate.drifted(generate.render_all(tmp_path)) == [tmp_path / "docs/protocol.md"]
+
+
+WIRE = (2, "92560bbfa576bd1a")
+"""The version, and a digest of what goes over the wire in it."""
+
+
+@pytest.mark.promise(
+    "protocol-7", "What is sent differs from an earlier version's only under another version number"
+)
+def test_another_wire_has_another_version() -> None:
+    """Each side refuses frames of a version that is not its own, with a sentence. Under the same
+    number it would take them for garbage, and connect again without end.
+
+    Where this fails, raise protocol_version in messages.toml and put both numbers here."""
+    spec = schema.load(generate.SCHEMA)
+    sent = sorted(
+        (each.type, each.to.name, [(field.name, field.type_text) for field in each.fields])
+        for each in spec.messages
+    )
+    enums = sorted((each.name, each.values) for each in spec.enums)
+    digest = hashlib.sha256(repr((sent, enums)).encode()).hexdigest()[:16]
+    assert (spec.protocol_version, digest) == WIRE
 
 
 @pytest.mark.promise("protocol-5")

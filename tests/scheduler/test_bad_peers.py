@@ -92,7 +92,7 @@ def garbage(peer: ScriptedClient) -> None:
 
 
 def frame_of_10_mb(peer: ScriptedClient) -> None:
-    data = bytes.fromhex("0100 0100") + (10 << 20).to_bytes(4, "little") + bytes(10 << 20)
+    data = bytes.fromhex("0200 0100") + (10 << 20).to_bytes(4, "little") + bytes(10 << 20)
     # The scheduler need not take all of it.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         peer.send_raw(data)
@@ -103,7 +103,7 @@ def wrong_version(peer: ScriptedClient) -> None:
 
 
 def unknown_message(peer: ScriptedClient) -> None:
-    peer.send_raw(bytes.fromhex("0100 FF7F 00000000"))
+    peer.send_raw(bytes.fromhex("0200 FF7F 00000000"))
 
 
 def message_before_hello(peer: ScriptedClient) -> None:

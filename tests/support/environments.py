@@ -29,14 +29,14 @@ def shared_python(name: str, requirements: list[str], *, with_our_wheel: bool = 
     wheel of ours replaces the one in it."""
     folder = FOLDER / name
     python = folder / "bin" / "python"
-    with _made_once(folder, "\n".join(requirements)) as is_there:
+    with made_once(folder, "\n".join(requirements)) as is_there:
         if not is_there:
             make = [sys.executable, "-m", "venv", "--clear", "--without-pip", folder]
             subprocess.run(make, check=True)
             _install_into(python, *requirements)
     if with_our_wheel:
         wheel = shared_wheel()
-        with _made_once(folder, _digest_of_sources(), ready=".ours") as is_there:
+        with made_once(folder, _digest_of_sources(), ready=".ours") as is_there:
             if not is_there:
                 _install_into(python, "--no-deps", "--force-reinstall", str(wheel))
                 _install_into(python, str(wheel))  # what it needs
@@ -46,7 +46,7 @@ def shared_python(name: str, requirements: list[str], *, with_our_wheel: bool = 
 def shared_wheel() -> Path:
     """Of this checkout, without the panel."""
     folder = FOLDER / "wheel"
-    with _made_once(folder, _digest_of_sources()) as is_there:
+    with made_once(folder, _digest_of_sources()) as is_there:
         if not is_there:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
@@ -58,7 +58,7 @@ def shared_packages(name: str, requirements: list[str]) -> Path:
     """A folder with these packages alone, for a PYTHONPATH that has what they need as well. It is
     made in a fraction of the time that an environment takes."""
     folder = FOLDER / name
-    with _made_once(folder, "\n".join(requirements)) as is_there:
+    with made_once(folder, "\n".join(requirements)) as is_there:
         if not is_there:
             shutil.rmtree(folder, ignore_errors=True)
             _install("--no-deps", "--target", str(folder), *requirements)
@@ -87,7 +87,7 @@ def _pip(*arguments: str) -> None:
 
 
 @contextmanager
-def _made_once(folder: Path, wanted: str, ready: str = ".ready") -> Iterator[bool]:
+def made_once(folder: Path, wanted: str, ready: str = ".ready") -> Iterator[bool]:
     """Whether it is there as wanted. If not, it is when this ends; others wait meanwhile."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     note = folder / ready
