@@ -290,18 +290,14 @@ class Accounts:
         elif away_s > 0:
             wish.away.add(wish.left_s, self.now_s, away_s, self.window_s)
 
-    def _drop_wish(self, here: DeviceAccounts, owner: str) -> None:
-        wish = here.wishes[owner]
-        wish.present -= 1
-        wish.left_s = self.now_s
-        if not wish.present:
-            here.promised -= self.owners[owner].request
-
     def leaves(self, device: DeviceId, owner: str, *, recalled: bool) -> None:
         """One fewer."""
         here = self.of[device]
         if self.window_s:
-            self._drop_wish(here, owner)
+            wish = here.wishes[owner]
+            wish.present -= 1
+            wish.left_s = self.now_s
+            here.promised -= 0.0 if wish.present else self.owners[owner].request
         account = here.accounts[owner]
         account.present -= 1
         if account.present:

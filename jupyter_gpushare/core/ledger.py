@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 
 from .ids import ClientId, Seconds, TenantId
 from .space.contexts import ENDED_S, SETTLED_S, Context, Contexts
-from .space.copies import Copies
 from .space.requests import SpaceRequest as SpaceRequest  # budgets.py has it from here
 
 UNLIMITED_BYTES = 2**64 - 1
@@ -33,6 +32,21 @@ BELIEVED_MAX = 64
 """Budgets that a client may not have heard are kept one by one up to this many. An honest client is
 never so far behind; one that never answers would cost more with each budget."""
 _STALE_MAX = 64
+
+
+@dataclass(slots=True, eq=False)
+class Copies:
+    """What the host has copies of while it is still on its device (decision 0033): of one client's
+    memory on one device."""
+
+    bytes: tuple[int, int] = (0, 0)
+    """Of what is there and can leave, how much has one; how much more the client would copy."""
+    told: bool = False
+    """It was told to, and not since that the bus is needed."""
+
+    @property
+    def bytes_made(self) -> int:
+        return self.bytes[0]
 
 
 @dataclass(slots=True, eq=False)

@@ -54,14 +54,9 @@ def judge(lines: Lines, tenant: Tenant) -> None:
             standing, until_s = rules.judge(to, usage, now_s)
             found.add(standing)
             tenant.judged_until_s = min(tenant.judged_until_s, until_s)
-    tenant.standing = Standing.FREE
-    for standing in (Standing.BLOCKED, Standing.OVER):
-        if standing in found:
-            tenant.standing = standing
-            break
-    else:
-        if found == {Standing.GUARANTEED}:
-            tenant.standing = Standing.GUARANTEED
+    limited = [each for each in (Standing.BLOCKED, Standing.OVER) if each in found]
+    lacks = found == {Standing.GUARANTEED}
+    tenant.standing = limited[0] if limited else Standing.GUARANTEED if lacks else Standing.FREE
     lines.changes.of_tenant(tenant)
 
 

@@ -112,7 +112,7 @@ class NodeEvents:
             case ev.SettingsChanged():
                 self._settings_changed(event.settings)
             case ev.RecoveryComplete():
-                self._state.end_recovery()
+                self._turns.everybody_is_back()
             case ev.ClockTicked():
                 pass  # the time itself is what it brings
         return True

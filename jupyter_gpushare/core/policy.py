@@ -374,7 +374,7 @@ def recall_due(
         return Recall(RecallReason.PAUSED, paused.name)
     if now_s >= turn.limit_at_s:
         return Recall(RecallReason.LIMIT)
-    if _overlaps_an_earlier_one(state, tenant, turn):
+    if any(state.holders(device)[0] is not tenant for device in turn.devices):
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
@@ -432,10 +432,6 @@ def _lets_pass(state: State, tenant: Tenant, turn: Turn) -> bool:
     if restore_s(state, tenant, device.id) < _WORTH_PASSING_S:
         return False
     return may_come_ahead(state, device, tenant)
-
-
-def _overlaps_an_earlier_one(state: State, tenant: Tenant, turn: Turn) -> bool:
-    return any(state.holders(device)[0] is not tenant for device in turn.devices)
 
 
 def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:

@@ -87,6 +87,8 @@ class State:
     now. Changed by `note_obstacles` alone."""
     recovering_until_s: Seconds | None = None
     """Until then, or until told, only clients that still hold a turn from before have one."""
+    awaits_names: bool = False
+    """All clients from before are back, and some that hold a turn have yet to name its devices."""
 
     def __post_init__(self) -> None:
         self.lines = Lines(self.changes, self.accounts)
@@ -407,7 +409,7 @@ class State:
 
     def end_recovery(self) -> None:
         """All clients of a scheduler before this one are back, or have had time to be."""
-        self.recovering_until_s = None
+        self.recovering_until_s, self.awaits_names = None, False
         for tenant in self.queue.values():
             self.note_turn(tenant)
         self.stir_everything()

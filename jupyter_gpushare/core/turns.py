@@ -55,6 +55,9 @@ _TURN_COUNTED_MAX = 2**63
 
 _Ask = Callable[[State, Tenant, Seconds], Recall | None]
 
+NAMES_ALL_S: Seconds = 0.1
+"""Who has named one of its devices names the others within this time."""
+
 
 class Turns:
     """Changes turns and the queue; the only one who does."""
@@ -170,13 +173,29 @@ class Turns:
         if tenant.id in self._state.queue and not self._state.ready_clients(tenant):
             self._leave_queue(tenant, now_s)
 
+    def everybody_is_back(self) -> None:
+        """All clients of a scheduler before this one have connected. Nobody has a device that one
+        of them may hold, and has yet to name."""
+        self._state.awaits_names = self._state.recovering_until_s is not None
+        if not self._somebody_names_none():
+            self._state.end_recovery()
+
     def recovery_ends(self, now_s: Seconds) -> bool:
         """Whether the time has just ended in which only holders from before have turns."""
-        until_s = self._state.recovering_until_s
-        if until_s is None or now_s < until_s:
+        state = self._state
+        if state.recovering_until_s is None:
             return False
-        self._state.end_recovery()
+        if state.awaits_names and not self._somebody_names_none():
+            state.awaits_names = False
+            state.recovering_until_s = min(state.recovering_until_s, now_s + NAMES_ALL_S)
+        if now_s < state.recovering_until_s:
+            return False
+        state.end_recovery()
         return True
+
+    def _somebody_names_none(self) -> bool:
+        clients = self._state.clients.values()
+        return any(each.turn is not None and not each.devices for each in clients)
 
     # ---- what follows from the state ---------------------------------------------------------
 

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn
-from jupyter_gpushare.core.ids import TenantId
+from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.protocol.codec import encode
 from jupyter_gpushare.scheduler.hook.translate import message_of
 
@@ -49,6 +49,32 @@ def test_it_ends_when_all_are_back() -> None:
     assert desk.granted() == [a]
     desk.do(ev.RecoveryComplete())
     assert desk.last == []
+
+
+@pytest.mark.promise(
+    "scheduler-106",
+    "Nobody gets a device from a new scheduler while a client that holds a turn from before has "
+    "yet to name its devices, as long as `reconnect_grace_s`",
+)
+@pytest.mark.parametrize("names", ["one", "two", "none"])
+def test_a_holder_that_is_slow_to_name_its_devices_has_them(names: str) -> None:
+    """It has said that it holds a turn, and its process is busy."""
+    desk = Desk(recovering_until_s=102)
+    slow = desk.client("slow", "", held_turn=41)
+    other = desk.client("other", "B")
+    desk.ask(other)
+    desk.do(ev.RecoveryComplete(), after_s=0.1)
+    assert desk.granted() == []
+    if names == "none":
+        desk.sleep_until_woken()
+        assert desk.now_s == 102 and desk.granted() == [other]
+        return
+    desk.do(ev.DeviceOpened(client=slow, device=DeviceId("A")), after_s=0.2)
+    if names == "two":
+        desk.do(ev.DeviceOpened(client=slow, device=DeviceId("B")), after_s=0.05)
+    desk.sleep_until_woken()
+    assert not desk.scheduler.snapshot(desk.now_s).recovering
+    assert desk.holders("B") == (["slow"] if names == "two" else ["other"])
 
 
 def test_a_holder_keeps_its_turn() -> None:

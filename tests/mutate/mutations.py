@@ -640,6 +640,20 @@ MUTATIONS = [
         "words_cross",
     ),
     Mutation(
+        "Nobody gets a device that a holder from before has yet to name",
+        "turns",
+        "        if not self._somebody_names_none():\n            self._state.end_recovery()",
+        "        self._state.end_recovery()",
+        "recovery",
+    ),
+    Mutation(
+        "Who has named one device names the others",
+        "turns",
+        "min(state.recovering_until_s, now_s + NAMES_ALL_S)",
+        "now_s",
+        "recovery",
+    ),
+    Mutation(
         "Credit of an ended notebook wins nothing",
         "order/recent",
         "if left.credit_s < own.credit_s:",

@@ -41,7 +41,7 @@ from ..shares.classes import (
     TenantClass,
     level,
 )
-from ..shares.guarantees import Rules, Standing
+from ..shares.guarantees import Preset, Rules, Standing
 from ..transitions import TenantState
 from .line import Line, Rank, take_turns
 
@@ -331,7 +331,8 @@ class Lines:
             if not line.owners[tenant.owner]:
                 del line.owners[tenant.owner]
                 line.last_turn_of.pop(tenant.owner, None)
-        if len(line.owners) != owners and self.rules is not None and self.rules.parts_hang_on_users:
+        is_equal = self.rules is not None and self.rules.preset is Preset.EQUAL
+        if is_equal and len(line.owners) != owners:
             self.judge_soon((*line.queue, *line.holders))
 
     def _count_class(self, device: DeviceId, runs_as: TenantClass, change: int) -> None:

@@ -123,11 +123,6 @@ class Rules:
         # A user's request may be above the limit of a group.
         return Entitlement(min(request or 0.0, limit, hard), limit, hard)
 
-    @property
-    def parts_hang_on_users(self) -> bool:
-        """Whether the parts change when somebody opens or closes the device."""
-        return self.preset is Preset.EQUAL
-
     def judge(self, to: Entitlement, usage: Usage, now_s: float) -> tuple[Standing, float]:
         """How an owner stands that does not use the device now, and until when that is so."""
         used_s = usage.used_s(now_s, self.window_s)
