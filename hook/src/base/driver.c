@@ -138,3 +138,10 @@ CUstreamCaptureMode driver_relaxed_begin(const struct driver *cuda) {
 void driver_relaxed_end(const struct driver *cuda, CUstreamCaptureMode mode) {
     cuda->exchange_capture_mode(&mode);
 }
+
+CUresult driver_query_event(const struct driver *cuda, CUevent event) {
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    const CUresult result = cuda->event_query(event);
+    driver_relaxed_end(cuda, mode);
+    return result;
+}

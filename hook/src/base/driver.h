@@ -130,3 +130,4 @@ bool driver_can_share(const struct driver *driver);
  * thread to relaxed mode and returns what `_end` restores. */
 CUstreamCaptureMode driver_relaxed_begin(const struct driver *driver);
 void driver_relaxed_end(const struct driver *driver, CUstreamCaptureMode mode);
+CUresult driver_query_event(const struct driver *driver, CUevent event);

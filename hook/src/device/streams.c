@@ -293,7 +293,7 @@ void streams_closing(void *stream) {
     lock_take(LOCK_STREAMS);
     struct stream_entry *entry = find_stream(stream);
     const struct stream_entry copy = entry ? *entry : (struct stream_entry){0};
-    FORGET_CAPTURES(each->stream == stream);
+    FORGET_CAPTURES(each->stream == stream && streams_is_created(stream));
     if (entry) {
         atomic_fetch_add(&streams_leaving, 1);
         forget_stream(entry);
@@ -349,25 +349,28 @@ uint64_t streams_capture_beginning(void *stream) {
     lock_release(LOCK_STREAMS);
     /* A recording that waits for room may wait for what this thread does next. */
     let_others_record(0, clock_now_ns() + CAPTURE_WAITS_NS);
-    locks_signals_come();
     return number;
 }
 
-uint64_t streams_capture_of(const void *stream) {
+uint64_t streams_capture_ending(const void *stream) {
     const bool created = streams_is_created(stream);
     const uint64_t current = created ? 0 : contexts_current_generation();
     HOLD(LOCK_STREAMS);
     for (uint32_t i = 0; i < streams.captures_used; i++) {
-        const struct capture_entry *each = &streams.captures[i];
+        struct capture_entry *each = &streams.captures[i];
         const bool is_own = each->context == current && each->thread == pthread_self();
-        if (each->stream == stream && (created || is_own)) return each->number;
+        if (each->stream != stream || each->ending || (!created && !is_own)) continue;
+        each->ending = true;
+        return each->number;
     }
     return 0;
 }
 
-void streams_capture_over(const void *stream, uint64_t number) {
+void streams_capture_ended(const void *stream, uint64_t number, bool is_over) {
     HOLD(LOCK_STREAMS);
-    FORGET_CAPTURES(each->number == number);
+    for (uint32_t i = 0; i < streams.captures_used; i++)
+        streams.captures[i].ending &= streams.captures[i].number != number;
+    FORGET_CAPTURES(is_over && each->number == number);
     struct stream_entry *entry = find_stream(stream);
     if (entry == NULL || streams_find_capture(stream) != NULL) return;
     if (entry->mark) streams_keep_spare(entry->context, entry->mark);
@@ -410,10 +413,7 @@ bool streams_event_is_done(uint64_t context, void *event) {
     const struct driver *cuda = driver_get();
     HOLD(LOCK_STREAMS);
     if (cuda == NULL || !contexts_may_ask(contexts_find(context))) return false;
-    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    const bool done = cuda->event_query(event) == CUDA_SUCCESS;
-    driver_relaxed_end(cuda, mode);
-    return done;
+    return driver_query_event(cuda, event) == CUDA_SUCCESS;
 }
 
 void *streams_spare_event(uint64_t context) {

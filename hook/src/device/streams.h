@@ -27,6 +27,7 @@ struct capture_entry {
     uint64_t number; /* counts with those of streams */
     pthread_t thread;
     bool blocking;
+    bool ending; /* a call that may end it is under way */
 };
 
 /* An event whose stream or thread is gone; its work may still run. */
@@ -79,14 +80,16 @@ bool streams_is_blocking(uint64_t number);
 extern _Atomic uint32_t streams_leaving;
 
 /* Before the driver is called (cuStreamBeginCapture of any kind), so that what the stream has in
- * flight can still be marked. The number of the capture, for `_over`, where the driver refused. */
+ * flight can still be marked. The number of the capture, for `_ended`, where the driver refused.
+ * Signals wait until locks_signals_come, so that no handler jumps out before the driver knows of
+ * the capture. */
 uint64_t streams_capture_beginning(void *stream);
-/* Before the driver is called (cuStreamEndCapture): the number of the capture that began in this
- * created stream, or in the calling thread's own; 0: none. */
-uint64_t streams_capture_of(const void *stream);
-/* This capture is over. The driver is not asked: another thread may know of the end, and have
- * destroyed the stream, or capture in one that has its handle now. */
-void streams_capture_over(const void *stream, uint64_t number);
+/* Before the driver is called (cuStreamEndCapture): the number of the capture that it would end, in
+ * this created stream or the calling thread's own; 0: none. */
+uint64_t streams_capture_ending(const void *stream);
+/* This capture is over, or goes on. The driver is not asked: another thread may know of the end,
+ * and have destroyed the stream, or capture in one that has its handle now. */
+void streams_capture_ended(const void *stream, uint64_t number, bool is_over);
 /* The calling thread ends, and a capture in its own default stream with it. */
 void streams_thread_ends(void);
 /* Before the stream waits for an event: by that a thread's own default stream may join a capture.

@@ -124,14 +124,6 @@ static CUcontext current_context(struct thread_record *thread, const struct driv
     return context;
 }
 
-/* Another thread may begin a capture at any moment, which a query in its way would end. */
-static CUresult query_event(const struct driver *cuda, void *event) {
-    CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    CUresult result = cuda->event_query(event);
-    driver_relaxed_end(cuda, mode);
-    return result;
-}
-
 /* Holds that ended in vain, in all threads. What ends after one may have waited for the thread that
  * was held, so how long it took is no measure. */
 static _Atomic uint32_t stalls;
@@ -168,7 +160,7 @@ static bool is_as_it_was(const struct window_ring *ring) {
 
 static CUresult ask_oldest(const struct driver *cuda, const struct window_ring *ring) {
     return ring->is_refused ? cuda->stream_query(ring->stream)
-                            : query_event(cuda, ring->events[ring->oldest]);
+                            : driver_query_event(cuda, ring->events[ring->oldest]);
 }
 
 static CUresult look_and_ask(const struct driver *cuda, const struct window_ring *ring) {
@@ -265,10 +257,10 @@ static uint32_t groups_done(struct window_ring *ring, const struct driver *cuda)
     if (ring->done_seen_ns) return 1;
     uint32_t groups = window_pace_ask(&ring->pace, ring->under_way);
     uint32_t newest = (ring->oldest + groups - 1) % WINDOW_EVENTS;
-    if (query_event(cuda, ring->events[newest]) != CUDA_ERROR_NOT_READY) return groups;
+    if (driver_query_event(cuda, ring->events[newest]) != CUDA_ERROR_NOT_READY) return groups;
     if (groups == 1) return 0;
     window_pace_behind(&ring->pace);
-    return query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY ? 1 : 0;
+    return driver_query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY ? 1 : 0;
 }
 
 /* The place of the stream's ring: where it is, else where it can be, else that of another stream.

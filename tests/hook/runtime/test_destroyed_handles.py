@@ -78,15 +78,20 @@ def test_a_stream_goes_as_soon_as_its_capture_is_over(
 
 
 @pytest.mark.promise("hook-13")
+@pytest.mark.parametrize("first", ["that one", "this one"])
 def test_a_stream_captures_anew_as_soon_as_its_capture_is_over(
-    ending: tuple[GpuProcess, HookedClient], sim: SimulatedMachine
+    ending: tuple[GpuProcess, HookedClient], sim: SimulatedMachine, first: str
 ) -> None:
-    """Two captures have begun there, and two have ended: none keeps the turn."""
+    """Two captures have begun there, and two have ended, whichever call returns first: none keeps
+    the turn."""
     shell, client = ending
     shell.told("1 capture 1 2")
+    if first == "this one":
+        shell.told("1 end_capture 1")
     Files(sim).make("go")
     shell.expect("0 end_capture 0")
-    shell.told("1 end_capture 1")
+    if first == "that one":
+        shell.told("1 end_capture 1")
     shell.told("1 end_capture 2")
     client.recall_and_drop()
 
