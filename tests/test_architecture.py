@@ -28,6 +28,7 @@ PURE_STDLIB = {
     "heapq",
     "itertools",
     "math",
+    "operator",
     "pickle",
     "traceback",
     "typing",
@@ -228,8 +229,8 @@ AT_MOST = {
     "largest_circle": 4,
     "files_in_a_folder_max": 30,
     "registrations": 13,
-    "hook_code_lines": 17_326,  # decisions 0017 to 0024, 0033, 0035 and 0036
-    "core_lines": 12_998,
+    "hook_code_lines": 17_343,  # decisions 0017 to 0024, 0033, 0035 and 0036
+    "core_lines": 13_015,
     "core_files": 52,
     "tenant_fields": 186,
     "tenant_fields_in_one_record": 55,

@@ -125,6 +125,16 @@ void interrupt_unwatch(void) {
     if (watchers > 0 && --watchers == 0) restore();
 }
 
+void interrupt_wait(void) {
+    interrupt_watch();
+    locks_signals_wait();
+}
+
+void interrupt_come(void) {
+    interrupt_unwatch();
+    locks_signals_come();
+}
+
 void interrupt_after_fork(void) {
     restore();
     watchers = 0;

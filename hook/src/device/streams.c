@@ -325,23 +325,27 @@ static void mark_before_capture(const struct driver *cuda, void *stream) {
     same->is_marked = is_known;
 }
 
+uint64_t streams_capture_owner(void *stream) {
+    void *context;
+    return streams_is_created(stream) ? streams_known_number(stream, &context)
+                                      : contexts_current_generation();
+}
+
 uint64_t streams_capture_beginning(void *stream) {
     const struct driver *cuda = driver_get();
     const bool created = streams_is_created(stream);
     if (cuda && created) mark_before_capture(cuda, stream);
-    void *known; /* from here on, so that the end finds it by the same number */
-    const uint64_t current =
-        !created && contexts_know_current(&known) ? contexts_current_generation() : 0;
+    void *known; /* from here on, so that the end finds the same owner */
+    if (!created) contexts_know_current(&known);
+    const uint64_t owner = streams_capture_owner(stream);
     captures_own = captures_own || !created;
-    locks_signals_wait();
     lock_take(LOCK_STREAMS);
     const struct stream_entry *entry = find_stream(stream);
-    const uint64_t number = ++streams.last_number;
     if (HAS_ROOM(captures))
         streams.captures[streams.captures_used++] = (struct capture_entry){
             .stream = stream,
-            .context = entry ? entry->context : current,
-            .number = number,
+            .context = entry ? entry->context : owner,
+            .owner = owner,
             .thread = pthread_self(),
             .blocking = entry == NULL || entry->blocking,
         };
@@ -349,28 +353,24 @@ uint64_t streams_capture_beginning(void *stream) {
     lock_release(LOCK_STREAMS);
     /* A recording that waits for room may wait for what this thread does next. */
     let_others_record(0, clock_now_ns() + CAPTURE_WAITS_NS);
-    return number;
+    return owner;
 }
 
-uint64_t streams_capture_ending(const void *stream) {
-    const bool created = streams_is_created(stream);
-    const uint64_t current = created ? 0 : contexts_current_generation();
-    HOLD(LOCK_STREAMS);
+/* An owner of 0 could not be told when the capture began. */
+static const struct capture_entry *find_capture_of(const void *stream, uint64_t owner) {
     for (uint32_t i = 0; i < streams.captures_used; i++) {
-        struct capture_entry *each = &streams.captures[i];
-        const bool is_own = each->context == current && each->thread == pthread_self();
-        if (each->stream != stream || each->ending || (!created && !is_own)) continue;
-        each->ending = true;
-        return each->number;
+        const struct capture_entry *each = &streams.captures[i];
+        const bool is_same = each->owner == owner || each->owner == 0;
+        const bool may_end = streams_is_created(stream) || each->thread == pthread_self();
+        if (each->stream == stream && is_same && may_end) return each;
     }
-    return 0;
+    return NULL;
 }
 
-void streams_capture_ended(const void *stream, uint64_t number, bool is_over) {
+void streams_capture_ended(const void *stream, uint64_t owner) {
     HOLD(LOCK_STREAMS);
-    for (uint32_t i = 0; i < streams.captures_used; i++)
-        streams.captures[i].ending &= streams.captures[i].number != number;
-    FORGET_CAPTURES(is_over && each->number == number);
+    const struct capture_entry *over = find_capture_of(stream, owner);
+    FORGET_CAPTURES(each == over);
     struct stream_entry *entry = find_stream(stream);
     if (entry == NULL || streams_find_capture(stream) != NULL) return;
     if (entry->mark) streams_keep_spare(entry->context, entry->mark);

@@ -24,10 +24,9 @@ struct stream_entry {
 struct capture_entry {
     void *stream;
     uint64_t context;
-    uint64_t number; /* counts with those of streams */
+    uint64_t owner; /* the stream's number, or the context of a thread's own; 0: not known */
     pthread_t thread;
     bool blocking;
-    bool ending; /* a call that may end it is under way */
 };
 
 /* An event whose stream or thread is gone; its work may still run. */
@@ -80,16 +79,16 @@ bool streams_is_blocking(uint64_t number);
 extern _Atomic uint32_t streams_leaving;
 
 /* Before the driver is called (cuStreamBeginCapture of any kind), so that what the stream has in
- * flight can still be marked. The number of the capture, for `_ended`, where the driver refused.
- * Signals wait until locks_signals_come, so that no handler jumps out before the driver knows of
- * the capture. */
+ * flight can still be marked. The owner, for `_ended`, where the driver refused. SIGINT waits until
+ * the driver knows of the capture: a handler that jumped out would leave it in the table. */
 uint64_t streams_capture_beginning(void *stream);
-/* Before the driver is called (cuStreamEndCapture): the number of the capture that it would end, in
- * this created stream or the calling thread's own; 0: none. */
-uint64_t streams_capture_ending(const void *stream);
-/* This capture is over, or goes on. The driver is not asked: another thread may know of the end,
- * and have destroyed the stream, or capture in one that has its handle now. */
-void streams_capture_ended(const void *stream, uint64_t number, bool is_over);
+/* Before the driver is called (cuStreamEndCapture): who has the captures of this created stream, or
+ * of the calling thread's own. */
+uint64_t streams_capture_owner(void *stream);
+/* A capture of this owner is over; which one of them does not matter. The driver is not asked:
+ * another thread may know of the end, and have destroyed the stream, or capture in one that has its
+ * handle now, which is another owner. */
+void streams_capture_ended(const void *stream, uint64_t owner);
 /* The calling thread ends, and a capture in its own default stream with it. */
 void streams_thread_ends(void);
 /* Before the stream waits for an event: by that a thread's own default stream may join a capture.

@@ -7,6 +7,7 @@
 #include "base/bell.h"
 #include "base/driver.h"
 #include "base/ending.h"
+#include "base/hold.h"
 #include "base/wait.h"
 #include "device/contexts.h"
 #include "device/failure.h"
@@ -175,6 +176,7 @@ bool gate_enter_group(void *stream, enum gate_stream_variant variant) {
 void gate_leave_slow(const struct gate_call *call, int cu_result) {
     struct thread_record *thread = (struct thread_record *)(void *)gate_self;
     if (thread == NULL) return;
+    SIGNALS_WAIT(); /* until the thread is outside: a handler that jumps leaves it so */
     /* A call that left while the window was off did not come here and has left its ring behind. */
     bool counts = thread->counting_sequence == sequence_of(thread);
     struct window_ring *ring = counts ? thread->counting : NULL;

@@ -175,12 +175,11 @@ static CUresult look_and_ask(const struct driver *cuda, const struct window_ring
  * call's. Events end with their context, and the driver crashes on one that has ended. Where the
  * event was refused, the call's stream is asked, but not while anything captures. */
 static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring) {
+    SIGNALS_WAIT();
     UNCANCELLED();
-    locks_signals_wait();
     const uint32_t place = streams_use_begins(ring->context_number);
     const CUresult result = is_as_it_was(ring) ? ask_oldest(cuda, ring) : look_and_ask(cuda, ring);
     streams_recording_ends(place);
-    locks_signals_come();
     return result;
 }
 
@@ -402,7 +401,6 @@ static bool may_record(const struct window_ring *ring) {
  * it has begun. Nobody waits for a lock here: who has it may wait for this thread's next call. */
 static bool record_in(struct window_ring *ring, const struct driver *cuda, void **event) {
     UNCANCELLED();
-    locks_signals_wait();
     const uint32_t place = streams_use_begins(ring->context_number);
     const bool may = may_record(ring);
     if (may && *event == NULL) *event = make_event(cuda, ring);
@@ -410,7 +408,6 @@ static bool record_in(struct window_ring *ring, const struct driver *cuda, void 
         ring->is_refused =
             *event == NULL || cuda->event_record(*event, ring->stream) != CUDA_SUCCESS;
     streams_recording_ends(place);
-    locks_signals_come();
     return may;
 }
 

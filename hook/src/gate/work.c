@@ -151,6 +151,7 @@ static bool look(struct work *work) {
  * waits where a queue is full; streams do not end meanwhile, and captures do not begin. False: one
  * has begun, so that nothing can be recorded. */
 static bool record(struct work *work) {
+    SIGNALS_WAIT();
     UNCANCELLED();
     CUcontext popped;
     uint32_t place;
@@ -245,6 +246,7 @@ bool work_of_stream_is_over(uint64_t context, uint64_t number) {
 }
 
 bool work_stream_is_idle(void *stream) {
+    SIGNALS_WAIT();
     UNCANCELLED();
     uint32_t place;
     if (!streams_recording_begins(STREAMS_NO_CONTEXT, &place)) return false;
@@ -254,6 +256,7 @@ bool work_stream_is_idle(void *stream) {
 }
 
 bool work_follow(uint64_t context, void *event, void *stream) {
+    SIGNALS_WAIT();
     UNCANCELLED();
     const uint32_t place = streams_use_begins(context);
     lock_take(LOCK_STREAMS);
@@ -265,6 +268,7 @@ bool work_follow(uint64_t context, void *event, void *stream) {
 }
 
 void *work_mark(uint64_t context, void *stream, bool is_legacy) {
+    SIGNALS_WAIT();
     UNCANCELLED();
     const struct driver *cuda = driver_get();
     CUcontext current = NULL, popped;

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from jupyter_gpushare.protocol.messages import DrainStalled, TurnDropped, TurnRequested
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
@@ -112,6 +113,88 @@ def test_an_end_takes_no_capture_of_a_stream_with_the_same_handle(
     shell.told("1 end_capture 1")
 
 
+@pytest.mark.promise("hook-13")
+@pytest.mark.parametrize("beside", ["a stray end", "a late end", "a begin that is refused"])
+def test_a_capture_ends_beside_a_call_that_is_refused(
+    opened: Opened, sim: SimulatedMachine, beside: str
+) -> None:
+    """That one comes to the hook first, before the capture has begun or while it is under way, and
+    to the driver later: neither stays in the table."""
+    faults = "hold cuStreamBeginCapture until=begin; hold cuStreamEndCapture until=end"
+    shell, client = opened({"GPUSHARE_SIM_FAULTS": faults}, window_ms=50)
+    files = Files(sim)
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    for line in ("0 create 1 b", "1 current"):
+        shell.told(line)
+    if beside == "a begin that is refused":
+        shell.say("1 capture 1 2")
+        files.wait_for_held("begin")
+        shell.told("0 capture 1 2")
+        shell.say("0 end_capture 1")
+        files.wait_for_held("end")
+        files.make("begin")
+        assert shell.expect("1 capture") != "1 capture 0"
+        files.make("end")
+        shell.expect("0 end_capture")
+    else:
+        if beside == "a late end":
+            files.make("begin")
+        shell.say("0 capture 1 2")
+        if beside == "a stray end":
+            files.wait_for_held("begin")
+        else:
+            shell.expect("0 capture 0")
+        shell.say("1 end_capture 1")
+        files.wait_for_held("end")
+        if beside == "a stray end":
+            files.make("begin")
+            shell.expect("0 capture 0")
+        shell.told("0 end_capture 1")
+        files.make("end")
+        shell.expect("1 end_capture 401")
+    client.recall_and_drop()
+
+
+@pytest.mark.promise("hook-13")
+@pytest.mark.parametrize("call", ["begin", "refused", "end"])
+def test_a_handler_that_jumps_out_of_a_capture_leaves_none(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine, call: str
+) -> None:
+    """It runs when the call has been done: the turn goes back, and the next wait for it can be
+    interrupted."""
+    faults = {
+        "begin": "hold cuEventRecord from=full until=go",
+        "refused": "hold cuStreamBeginCapture until=go; fail cuStreamBeginCapture result=999",
+        "end": "hold cuStreamEndCapture until=go",
+    }
+    program = start("jumps_out_of_captures", call, env={"GPUSHARE_SIM_FAULTS": faults[call]})
+    client, files = scheduler.accept(), Files(sim)
+    client.welcome(window_ms=20)
+    client.grant_request()
+    program.expect("launched")
+    if call == "begin":
+        files.make("full")
+        files.wait_for_held("go")
+    program.say("now")
+    program.expect("calls")
+    if call == "begin":
+        assert program.is_silent(for_s=0.2)
+    else:
+        files.wait_for_held("go")
+    program.signal(signal.SIGINT)
+    files.make("go")
+    program.expect("jumped")
+    program.expect("over")
+    client.recall_and_drop()
+    program.say("now")
+    client.expect(TurnRequested)
+    program.signal(signal.SIGINT)
+    program.expect("interrupted")
+    assert program.finish() == 0, program.errors()
+
+
 @pytest.mark.promise("hook-15")
 @pytest.mark.parametrize("way", ["cancel", "jump", "beside"])
 def test_a_stream_goes_after_a_recording_that_is_left(
@@ -132,5 +215,31 @@ def test_a_stream_goes_after_a_recording_that_is_left(
     else:
         program.signal(signal.SIGINT)
     files.make("go")
+    program.expect("right")
+    assert program.finish() == 0, program.errors()
+
+
+@pytest.mark.promise("hook-15")
+def test_a_launch_that_a_jump_has_left_is_over(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """The hook records behind it, and another thread waits at the gate: the turn goes back."""
+    faults = "hold cuEventRecord from=full until=go"
+    program = start("cancelled_recording", "waits", env={"GPUSHARE_SIM_FAULTS": faults})
+    client, files = scheduler.accept(), Files(sim)
+    client.welcome(window_ms=20, drain_stall_ms=50)
+    client.grant_request()
+    files.make("full")
+    files.wait_for_held("go")
+    client.recall()
+    program.say("now")
+    program.expect("told")
+    while client.expect(DrainStalled).calls_waiting == 0:
+        pass
+    program.signal(signal.SIGINT)
+    files.make("go")
+    program.expect("jumped")
+    client.expect(TurnDropped)
+    client.grant_request()
     program.expect("right")
     assert program.finish() == 0, program.errors()

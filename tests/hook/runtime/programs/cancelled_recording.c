@@ -1,6 +1,7 @@
 /* A thread that is cancelled (`cancel`), or whose handler of SIGINT jumps out (`jump`), while the
  * hook records behind its launch. Then the stream goes that it has launched in. `beside`: a stream
- * of another context goes meanwhile. */
+ * of another context goes meanwhile. `waits`: another thread waits at the gate when the handler
+ * jumps. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -49,6 +50,34 @@ static void run_and_cancel(CUstream elsewhere) {
     pthread_join(launcher, NULL);
 }
 
+static void *wait_at_the_gate(void *nothing) {
+    CUstream own;
+    check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
+    check(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    while (getchar() != '\n')
+        continue;
+    puts("told");
+    fflush(stdout);
+    gpu_spin(&gpu, own, 1000); /* the signal ends its wait */
+    return nothing;
+}
+
+static void jump_beside_a_waiter(void) {
+    pthread_t waiter;
+    sigset_t interrupt;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &interrupt, NULL);
+    if (pthread_create(&waiter, NULL, wait_at_the_gate, NULL) != 0) exit(4);
+    pthread_sigmask(SIG_UNBLOCK, &interrupt, NULL);
+    signal(SIGINT, jump);
+    if (sigsetjmp(before, 1) == 0) launch(NULL);
+    puts("jumped");
+    fflush(stdout);
+    pthread_join(waiter, NULL);
+    check(gpu_spin(&gpu, stream, 1000), "launch");
+}
+
 int main(int count, char **arguments) {
     gpu = gpu_open(0);
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
@@ -56,6 +85,8 @@ int main(int count, char **arguments) {
     if (strcmp(arguments[1], "jump") == 0) {
         signal(SIGINT, jump);
         if (sigsetjmp(before, 1) == 0) launch(NULL);
+    } else if (strcmp(arguments[1], "waits") == 0) {
+        jump_beside_a_waiter();
     } else {
         run_and_cancel(strcmp(arguments[1], "beside") == 0 ? stream_of_another_context() : NULL);
     }
