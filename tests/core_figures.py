@@ -41,6 +41,7 @@ OTHERS = {
     "Device",
     "DeviceAccounts",
     "DeviceMemory",
+    "Grace",
     "Habits",
     "Largest",
     "Line",

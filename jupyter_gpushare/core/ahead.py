@@ -39,7 +39,7 @@ def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tupl
     or its program copies much, it has the bus."""
     if state.settings.restore_ahead is RestoreAhead.OFF or not state.turns_are_on:
         return ()
-    if state.recovering_until_s is not None or any(each.bytes_parked for each in holding):
+    if state.recovery is not None or any(each.bytes_parked for each in holding):
         return ()
     if device.memory.bus_used_until_s is not None:
         return ()

@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from .commands import (
@@ -27,7 +28,7 @@ from .commands import (
     TellMemoryLimit,
     TellQueuePosition,
 )
-from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
+from .ids import ClientId, DeviceId, Seconds, TenantId
 from .transitions import WITH_TURN
 
 if TYPE_CHECKING:
@@ -297,14 +298,14 @@ class Teller:
             holders.update((each.id, each) for each in lines[device].holders)
             holders.update(lines[device].lacking)
         concerned = {**state.touched}
-        for holder in sorted(holders.values(), key=_turn):
+        for holder in sorted(holders.values(), key=attrgetter("turn.id")):
             concerned.setdefault(holder.id, holder)
         crowds = self._crowds_that_changed()
         if not crowds:
             return list(concerned.values())
         for device in crowds:
             concerned.update(lines[device].users)
-        return sorted(concerned.values(), key=_order)
+        return sorted(concerned.values(), key=attrgetter("order"))
 
     def _crowds_that_changed(self) -> list[DeviceId]:
         state, lines = self._state, self._state.lines.of
@@ -340,7 +341,7 @@ class Teller:
             queued.update((each.id, each) for each in lines[device].behind(rank))
         for tenant in stirred.tenants.values():
             self._forget_positions(tenant)
-        for tenant in sorted(queued.values(), key=_place):
+        for tenant in sorted(queued.values(), key=attrgetter("place")):
             place, ahead = self._place_of(tenant)
             for client in state.ready_clients(tenant):
                 self._tell_position(client, place, ahead)
@@ -361,7 +362,7 @@ class Teller:
         most = max(ahead)
         holders = [each for line in lines for each in line.holders if each is not tenant]
         if holders:
-            return most + 1, min(holders, key=_turn)
+            return most + 1, min(holders, key=attrgetter("turn.id"))
         return most + 1, lines[ahead.index(most)].queue[most - 1] if most else None
 
     def _tell_position(self, client: Client, place: int, ahead: Tenant | None) -> None:
@@ -389,19 +390,6 @@ def _room(limit: tuple[int, int]) -> float:
     """How much a client may have under a cap; what others have under it is taken off."""
     cap_bytes, others_bytes = limit
     return cap_bytes - others_bytes if cap_bytes else math.inf
-
-
-def _turn(tenant: Tenant) -> TurnId:
-    assert tenant.turn is not None
-    return tenant.turn.id
-
-
-def _place(tenant: Tenant) -> int:
-    return tenant.place
-
-
-def _order(tenant: Tenant) -> int:
-    return tenant.order
 
 
 def note_wanted(client: Client, now_s: Seconds) -> None:

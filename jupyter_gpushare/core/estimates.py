@@ -248,7 +248,7 @@ def _is_paused(state: State, tenant: Tenant) -> bool:
 
 def _is_known(state: State, tenant: Tenant) -> bool:
     """Whether the wait ends by itself, in time."""
-    if state.recovering_until_s is not None or tenant.standing is Standing.BLOCKED:
+    if state.recovery is not None or tenant.standing is Standing.BLOCKED:
         return False
     in_the_way = state.obstacles.get(tenant.id)
     if in_the_way is not None and in_the_way.kind is not ObstacleKind.RETRY:

@@ -358,7 +358,10 @@ class SettingsChanged(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryComplete(Event):
-    """All clients that a scheduler before this one had are back: grant again before the time."""
+    """All clients that a scheduler before this one had are back, or have had the time to come:
+    grant again."""
+
+    in_time: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

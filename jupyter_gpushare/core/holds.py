@@ -97,6 +97,8 @@ class Holds:
         hold = self._state.holds.get(tenant.id)
         if hold is None or admin_wants_another(self._state, turn):
             return False
+        if hold.counts_until_s > now_s:
+            return True
         left_s = self._credit_lasts_s(tenant, turn.devices)
         if left_s > 0:
             hold.counts_until_s = now_s + left_s

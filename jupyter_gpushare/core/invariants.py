@@ -211,7 +211,7 @@ def nobody_begins_on_a_paused_device(state: State) -> None:
 def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
     """Each tenant in the queue waits for somebody: a holder, an earlier one that will be served,
     somebody's memory, an admin, or the recovery."""
-    if state.recovering_until_s is not None:
+    if state.recovery is not None:
         return
     for tenant in state.queue.values():
         missing = state.missing_devices(tenant)

@@ -138,7 +138,7 @@ class Needs:
     def _judge_shortage(self, share: Share) -> bool:
         """Whether it is short, and long enough to be believed."""
         state, memory, now_s = self._state, self._memory, self._now_s
-        if state.recovering_until_s is not None:
+        if state.recovery is not None:
             share.note_shortage(None)
             return False
         self._note_room(share)

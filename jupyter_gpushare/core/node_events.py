@@ -19,6 +19,15 @@ from .settings import OverduePolicy, SchedulerSettings, TurnTaking
 from .state import State
 from .turns import Turns
 
+_OfTenant = (
+    ev.InterruptRequested
+    | ev.ReleaseRequested
+    | ev.TenantHeld
+    | ev.BoostRequested
+    | ev.EvictRequested
+    | ev.TenantBusy
+)
+
 
 class NodeEvents:
     """Notes what they say; what follows from it, turns and memory find when they are settled."""
@@ -71,18 +80,13 @@ class NodeEvents:
             case ev.TenantRemoved():
                 self._tenant_removed(self._tenant(event.tenant))
             case ev.InterruptRequested():
-                tenant = self._tenant(event.tenant)
-                self._state.note(tenant, event, self._now_s)
-                self._cancel_waits(tenant)
+                self._cancel_waits(self._noted(event))
             case ev.ReleaseRequested():
-                tenant = self._tenant(event.tenant)
-                self._state.note(tenant, event, self._now_s)
-                self._turns.release(tenant, self._now_s)
+                self._turns.release(self._noted(event), self._now_s)
             case ev.DeviceModeChanged():
                 self._state.note_mode(_named_device(self._state, event.device), event.mode)
             case ev.TenantHeld():
-                tenant = self._tenant(event.tenant)
-                self._state.note(tenant, event, self._now_s)
+                tenant = self._noted(event)
                 self._holds.hold(tenant, event.hold_s, self._now_s, by_admin=event.by_admin)
             case ev.ClassAsked():
                 tenant = self._tenant(event.tenant)
@@ -94,17 +98,13 @@ class NodeEvents:
                 self._state.place(tenant, needed_now(self._state, tenant, *wish))
                 self._state.note(tenant, event, self._now_s)
             case ev.BoostRequested():
-                tenant = self._tenant(event.tenant)
-                self._state.note(tenant, event, self._now_s)
-                self._state.boost(tenant)
+                self._state.boost(self._noted(event))
             case ev.EvictRequested():
-                tenant = self._tenant(event.tenant)
-                self._state.note(tenant, event, self._now_s)
+                tenant = self._noted(event)
                 self._turns.release(tenant, self._now_s)
                 self._residency.evict(tenant)
             case ev.TenantBusy():
-                tenant = self._tenant(event.tenant)
-                self._state.note(tenant, event, self._now_s)
+                tenant = self._noted(event)
                 with_cell = self._state.in_cell(tenant)
                 self._turns.tenant_busy(tenant, event.busy)
                 if with_cell and not self._state.in_cell(tenant):
@@ -112,7 +112,7 @@ class NodeEvents:
             case ev.SettingsChanged():
                 self._settings_changed(event.settings)
             case ev.RecoveryComplete():
-                self._turns.everybody_is_back()
+                self._turns.everybody_is_back(event.in_time, self._now_s)
             case ev.ClockTicked():
                 pass  # the time itself is what it brings
         return True
@@ -206,13 +206,18 @@ class NodeEvents:
         self._turns.forget(client, now_s)
         self._teller.forget(client.id)
 
+    def _noted(self, event: _OfTenant) -> Tenant:
+        """The tenant, in whose story the event stands from now on."""
+        tenant = self._tenant(event.tenant)
+        self._state.note(tenant, event, self._now_s)
+        return tenant
+
     def _tenant(self, tenant: TenantId) -> Tenant:
-        try:
-            return self._state.tenants[tenant]
-        except KeyError:
+        if (found := self._state.tenants.get(tenant)) is None:
             raise UnknownTenant(
                 f"There is no kernel or command {tenant}. List them with jupyter gpushare status."
-            ) from None
+            )
+        return found
 
 
 def note_cell(state: State, tenant: Tenant, client: Client, *, begins: bool) -> bool:
@@ -249,19 +254,13 @@ def note_cell_end(state: State, tenant: Tenant) -> None:
 
 def known_device(state: State, device: DeviceId) -> Device:
     """A device that has been announced."""
-    try:
-        return state.devices[device]
-    except KeyError:
-        raise UnknownDevice(
-            f"The device {device} was never announced. Restart the scheduler."
-        ) from None
+    if device not in state.devices:
+        raise UnknownDevice(f"The device {device} was never announced. Restart the scheduler.")
+    return state.devices[device]
 
 
 def _named_device(state: State, device: DeviceId) -> Device:
     """A device that a person has named."""
-    try:
-        return state.devices[device]
-    except KeyError:
-        raise NoSuchDevice(
-            f"There is no device {device}. List them with jupyter gpushare status."
-        ) from None
+    if device not in state.devices:
+        raise NoSuchDevice(f"There is no device {device}. List them with jupyter gpushare status.")
+    return state.devices[device]

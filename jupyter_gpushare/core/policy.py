@@ -76,7 +76,7 @@ def grantable(state: State, devices: Iterable[DeviceId], now_s: Seconds) -> Serv
     """Of the tenants that queue for one of these devices. Where turns are off, of all."""
     if not state.turns_are_on:
         return _served_beside_others(state, now_s)
-    if state.recovering_until_s is not None:
+    if state.recovery is not None:
         return [], {}
     looked_at = set(devices)
     served, obstacles = _served_first(state, looked_at, _free_together(state, looked_at), now_s)
@@ -236,9 +236,11 @@ def waits_for_its_memory(state: State, tenant: Tenant, now_s: Seconds) -> bool:
 
 
 def turn_ends_s(state: State, tenant: Tenant, turn: Turn) -> Seconds | None:
-    """When the turn has used its quantum, and no hold keeps it; None while nobody waits."""
+    """When the turn has used its quantum, and no hold keeps it; None while nobody waits. One that
+    came before others is looked at then, for it is as any other from then on."""
     ends_s, hold = quantum_ends_s(turn), state.holds.get(tenant.id)
-    if ends_s is None or hold is None or admin_wants_another(state, turn):
+    came_before = turn.level in (BOOSTED, FIRST)
+    if ends_s is None or hold is None or came_before or admin_wants_another(state, turn):
         return ends_s
     return max(ends_s, hold.counts_until_s)
 
@@ -472,7 +474,7 @@ def _goes_unwanted(tenant: Tenant) -> bool:
 
 def deadline_of_waiters_s(state: State) -> Seconds | None:
     """When something happens by itself to tenants without a turn."""
-    deadlines = [] if state.recovering_until_s is None else [state.recovering_until_s]
+    deadlines = [] if state.recovery is None else [state.recovery.over_s()]
     for tenant_id, in_the_way in state.obstacles.items():
         if in_the_way.kind is ObstacleKind.RETRY:
             deadlines.append(state.tenants[tenant_id].short_until_s)

@@ -19,6 +19,8 @@ from .swap_budget import SwapBudget
 from .transitions import ASKED_BACK, ClientState, TenantState
 
 STORY_LINES_MAX = 24
+NAMES_ALL_S: Seconds = 0.1
+"""Who has named one of its devices names the others within this time."""
 _NONE: frozenset[DeviceId] = frozenset()
 
 
@@ -154,6 +156,23 @@ class Client:
         if self.state not in ASKED_BACK or self.overdue or self.recalled_at_s is None:
             return None
         return self.recalled_at_s + overdue_s
+
+
+@dataclass(slots=True, eq=False)
+class Grace:
+    """After a scheduler that was lost: only clients that hold a turn from before have one."""
+
+    until_s: Seconds
+    all_are_back: bool = False
+    unnamed: set[ClientId] = field(default_factory=set)
+    """Clients that hold a turn from before and have yet to name one of its devices."""
+    heard_s: Seconds = -math.inf
+    """When one that holds a turn from before last came, or named a device."""
+
+    def over_s(self) -> Seconds:
+        """When it is over, if nobody comes before that."""
+        is_complete = self.all_are_back and not self.unnamed
+        return min(self.until_s, self.heard_s + NAMES_ALL_S) if is_complete else self.until_s
 
 
 @dataclass(slots=True, eq=False)

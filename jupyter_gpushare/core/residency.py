@@ -184,7 +184,7 @@ class Residency:
         that they may have more: all that they have is on their devices, where nobody lacks memory.
         A client that has nothing yet is about to allocate, and hears first how much it may."""
         state = self._state
-        if state.obstacles or state.recovering_until_s is not None:
+        if state.obstacles or state.recovery is not None:
             return False
         for client in granted:
             for device, share in state.clients[client].devices.items():
@@ -478,7 +478,7 @@ def _note_lack(
     turn = tenant.turn
     if turn is None or device.id not in turn.lacks_memory_on:
         return before_s is not None
-    hopeless = state.recovering_until_s is None and comes_back_no_more(state, tenant, device)
+    hopeless = state.recovery is None and comes_back_no_more(state, tenant, device)
     since_s = math.inf
     if hopeless:
         since_s = now_s if before_s is None else min(before_s, now_s)
@@ -548,7 +548,7 @@ def _look(
         bytes_beyond=totals.bytes_allocated - usable,
         bytes_staying=totals.bytes_staying,
         bytes_free_on_device=device.bytes_total - device.bytes_used if memory.is_measured else None,
-        recovering=state.recovering_until_s is not None,
+        recovering=state.recovery is not None,
         somebody_is_passed_over=bool(state.obstacles),
         in_doubt=in_doubt,
         ghosts_are_there=memory.bytes_ghost > 0,

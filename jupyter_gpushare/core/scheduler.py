@@ -46,7 +46,7 @@ from .invariants import check_invariants
 from .needs import forget_waits, stand_still
 from .node_events import NodeEvents, known_device, note_cell, note_cell_end
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
-from .records import Client, Tenant
+from .records import Client, Grace, Tenant
 from .remembered import remember, to_remember
 from .residency import Residency
 from .settings import SchedulerSettings
@@ -200,7 +200,8 @@ class Machine:
     def __init__(
         self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
     ) -> None:
-        self._state = State(settings=settings, recovering_until_s=recovering_until_s)
+        recovery = None if recovering_until_s is None else Grace(recovering_until_s)
+        self._state = State(settings=settings, recovery=recovery)
         self._outbox = Outbox()
         self._holds = Holds(self._state, self._outbox)
         self._turns = Turns(self._state, self._outbox, self._holds)
@@ -426,7 +427,7 @@ class Machine:
         if tenant.id in self._state.holds or tenant.id in self._state.holds_to_come:
             self._holds.tell_to(client, self._now_s)
         if event.held_turn is not None:
-            self._turns.rejoin(client, event.held_turn)
+            self._turns.rejoin(client, event.held_turn, self._now_s)
 
     def _renew_connection(self, client: ClientId) -> None:
         self._closed_clients.add(client)
@@ -481,6 +482,7 @@ class Machine:
         if isinstance(event, ev.DeviceOpened):
             self._residency.opened(client, known_device(self._state, event.device))
             self._state.note_devices(client)
+            self._turns.names_device(client, self._now_s)
             return
         share = client.devices.get(event.device)
         if share is None:

@@ -244,7 +244,7 @@ class Status:
         state = self._state
         return Snapshot(
             at_s=now_s,
-            recovering=state.recovering_until_s is not None,
+            recovering=state.recovery is not None,
             devices=tuple(_device(state, device, now_s) for device in state.devices.values()),
             tenants=tuple(self._tenants(now_s)),
             settings=state.settings,

@@ -32,7 +32,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import judge, rules_of
 from .order.lines import Lines
-from .records import Client, Device, Hold, Obstacle, Placement, Tenant, Turn
+from .records import Client, Device, Grace, Hold, Obstacle, Placement, Tenant, Turn
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.caps import cap_of, cap_of_tenant, tighter
 from .shares.caps import parse as parse_caps
@@ -85,10 +85,7 @@ class State:
     obstacles: dict[TenantId, Obstacle] = field(default_factory=dict)
     """Why tenants of the queue got no turn although their devices were free, and would get none
     now. Changed by `note_obstacles` alone."""
-    recovering_until_s: Seconds | None = None
-    """Until then, or until told, only clients that still hold a turn from before have one."""
-    awaits_names: bool = False
-    """All clients from before are back, and some that hold a turn have yet to name its devices."""
+    recovery: Grace | None = None
 
     def __post_init__(self) -> None:
         self.lines = Lines(self.changes, self.accounts)
@@ -248,7 +245,7 @@ class State:
             return True
         if tenant.turn is not None:
             return False
-        recovers = self.recovering_until_s is not None
+        recovers = self.recovery is not None
         if tenant.standing is Standing.BLOCKED:
             return True
         return recovers or self.paused_device(tenant.wanted_devices) is not None
@@ -409,7 +406,7 @@ class State:
 
     def end_recovery(self) -> None:
         """All clients of a scheduler before this one are back, or have had time to be."""
-        self.recovering_until_s, self.awaits_names = None, False
+        self.recovery = None
         for tenant in self.queue.values():
             self.note_turn(tenant)
         self.stir_everything()

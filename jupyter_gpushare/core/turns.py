@@ -34,7 +34,7 @@ from .policy import (
     waits_for_its_memory,
     wanted_for,
 )
-from .records import Client, Tenant, Turn
+from .records import NAMES_ALL_S, Client, Tenant, Turn
 from .settings import OverduePolicy
 from .shares.classes import BOOSTED, FIRST, ORDINARY
 from .space.obstacles import obstacle
@@ -54,9 +54,6 @@ _TURN_COUNTED_MAX = 2**63
 """A client that claims a higher one is not believed: turns are counted on from it, in 64 bits."""
 
 _Ask = Callable[[State, Tenant, Seconds], Recall | None]
-
-NAMES_ALL_S: Seconds = 0.1
-"""Who has named one of its devices names the others within this time."""
 
 
 class Turns:
@@ -84,12 +81,22 @@ class Turns:
         if client.state in (ClientState.HOLDING, ClientState.PASSING):
             put_grant(self._outbox, self._state, client)
 
-    def rejoin(self, client: Client, held_turn: TurnId) -> None:
+    def rejoin(self, client: Client, held_turn: TurnId, now_s: Seconds) -> None:
         """The client comes back with an open gate; its turn is taken up when it names devices."""
         if held_turn <= _TURN_COUNTED_MAX:
             self._last_turn = max(self._last_turn, held_turn)
         client.turn = held_turn
         self._state.move_client(client, ClientTrigger.PASS)
+        if (recovery := self._state.recovery) is not None:
+            recovery.unnamed.add(client.id)
+            recovery.heard_s = now_s
+
+    def names_device(self, client: Client, now_s: Seconds) -> None:
+        """It has more of them to name, perhaps."""
+        recovery = self._state.recovery
+        if recovery is not None and client.turn is not None:
+            recovery.unnamed.discard(client.id)
+            recovery.heard_s = now_s
 
     def drop(self, client: Client) -> None:
         """The client's gate is shut and nothing of it is in flight (any more)."""
@@ -168,34 +175,28 @@ class Turns:
         tenant = self._state.tenants[client.tenant]
         del tenant.clients[client.id]
         del self._state.clients[client.id]
+        if self._state.recovery is not None:
+            self._state.recovery.unnamed.discard(client.id)
         self._state.note_clients(tenant)
         self._end_turn_without_clients(tenant, now_s)
         if tenant.id in self._state.queue and not self._state.ready_clients(tenant):
             self._leave_queue(tenant, now_s)
 
-    def everybody_is_back(self) -> None:
-        """All clients of a scheduler before this one have connected. Nobody has a device that one
-        of them may hold, and has yet to name."""
-        self._state.awaits_names = self._state.recovering_until_s is not None
-        if not self._somebody_names_none():
-            self._state.end_recovery()
+    def everybody_is_back(self, in_time: bool, now_s: Seconds) -> None:
+        """All clients of a scheduler before this one have named a device, or had the time to."""
+        if (recovery := self._state.recovery) is not None:
+            recovery.all_are_back = True
+            if not in_time:
+                recovery.heard_s = now_s  # those who have just come say at once what they have
+                recovery.until_s = min(recovery.until_s, now_s + NAMES_ALL_S)
 
     def recovery_ends(self, now_s: Seconds) -> bool:
         """Whether the time has just ended in which only holders from before have turns."""
-        state = self._state
-        if state.recovering_until_s is None:
+        recovery = self._state.recovery
+        if recovery is None or now_s < recovery.over_s():
             return False
-        if state.awaits_names and not self._somebody_names_none():
-            state.awaits_names = False
-            state.recovering_until_s = min(state.recovering_until_s, now_s + NAMES_ALL_S)
-        if now_s < state.recovering_until_s:
-            return False
-        state.end_recovery()
+        self._state.end_recovery()
         return True
-
-    def _somebody_names_none(self) -> bool:
-        clients = self._state.clients.values()
-        return any(each.turn is not None and not each.devices for each in clients)
 
     # ---- what follows from the state ---------------------------------------------------------
 
@@ -408,6 +409,8 @@ class Turns:
         if contended and turn.contended_since_s is None:
             turn.contended_since_s = now_s
             self._set_quantum(tenant, turn)
+            if not self._state.lines.compete(tenant, turn.devices):
+                turn.contended_since_s = None  # who waits did so for what went before others alone
         elif not contended and turn.contended_since_s is not None:
             turn.contended_s += now_s - turn.contended_since_s
             turn.contended_since_s = None
@@ -449,7 +452,7 @@ class Turns:
         if recall is None or recall.reason is not RecallReason.QUANTUM_OVER:
             return recall
         if self._holds.outlasts(tenant, turn, now_s):
-            if turn.level == BOOSTED:
+            if turn.level in (BOOSTED, FIRST):
                 self._state.lines.level_turn(tenant)
             return ask(self._state, tenant, now_s)
         if tenant.state is TenantState.HOLDING:

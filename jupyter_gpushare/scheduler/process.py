@@ -20,6 +20,7 @@ from jupyter_gpushare.core.events import (
     TenantRegistered,
 )
 from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.records import NAMES_ALL_S
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
 from jupyter_gpushare.core.shown.moves import Moves
@@ -31,7 +32,7 @@ from .base.errors import StartError
 from .base.settings_file import LOOK_S, SettingsFile
 from .descriptors import raise_descriptor_limit
 from .devices.named import DeviceBook
-from .devices.probe import Choose, DeviceProbe
+from .devices.probe import START_DEADLINE_S, Choose, DeviceProbe
 from .driver import Driver
 from .hook.connection import Clients
 from .hook.listener import HookListener
@@ -66,9 +67,6 @@ from .service.service import Service
 from .service.timeline import Label, Timeline
 
 log = logging.getLogger(__name__)
-
-RECOVERY_SETTLE_S = 0.1
-"""From the last expected client's hello to the end of the recovery: it tells its devices then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +116,7 @@ class SchedulerProcess:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._settings_timer: asyncio.TimerHandle | None = None
         self._owners_timer: asyncio.TimerHandle | None = None
+        self._recovery_timer: asyncio.TimerHandle | None = None
         self._tenants_count = 0
         self._followers_count = 0
         key = load_or_make_key(directory.fd)
@@ -149,7 +148,7 @@ class SchedulerProcess:
             grace_s,
             f"processes {sorted(expected)} are" if expected else "then, whoever is",
         )
-        return expected, self._loop.time() + grace_s
+        return expected, self._loop.time() + START_DEADLINE_S + grace_s
 
     def _build(
         self, signer: TokenSigner, expected: set[int], recovering_until_s: float | None
@@ -245,7 +244,7 @@ class SchedulerProcess:
             recovery=Recovery(expected),
             hook_socket=self._directory.hook_socket,
             cap_bytes=options.cap_bytes,
-            recovered=self._recovered,
+            recovered=lambda: driver.submit(RecoveryComplete(cause="everybody is back")),
             joined=self._probe.wake,
             tenants_changed=self._tenants_changed,
             tenant_gone=gone,
@@ -317,6 +316,7 @@ class SchedulerProcess:
                 await self._listener.start(tenants_socket)
             for name, api in self._apis.items():
                 api.start(self._directory.listen(name))
+            self._await_clients()
             self._follow_settings_file()
             self._remember_owners()
             if self._reporter:
@@ -329,6 +329,16 @@ class SchedulerProcess:
             await self._ending.wait()
         finally:
             await self._stop()
+
+    def _await_clients(self) -> None:
+        """Those of before can connect only now, however long the devices have taken."""
+        if not self._driver.snapshot().recovering:
+            return
+        grace_s = self._options.settings.now.reconnect_grace_s
+        over = RecoveryComplete(in_time=False, cause="they had the time to come back")
+        self._recovery_timer = self._loop.call_later(
+            max(0.0, grace_s - NAMES_ALL_S), self._driver.submit, over
+        )
 
     def _follow_settings_file(self) -> None:
         """Look at it now, and again and again."""
@@ -353,7 +363,13 @@ class SchedulerProcess:
 
     async def _stop(self) -> None:
         clients_left = self._processes_to_serve() > 0
-        for timer in (self._idle_timer, self._settings_timer, self._owners_timer):
+        timers = (
+            self._idle_timer,
+            self._settings_timer,
+            self._owners_timer,
+            self._recovery_timer,
+        )
+        for timer in timers:
             if timer:
                 timer.cancel()
         self._owners.write(self._core.to_remember(self._loop.time()))
@@ -401,10 +417,6 @@ class SchedulerProcess:
             log.exception("the core's state is not sound")
             self.exit_status = os.EX_SOFTWARE
             self.end("an invariant is broken")
-
-    def _recovered(self) -> None:
-        event = RecoveryComplete(cause="all expected clients are back")
-        self._loop.call_later(RECOVERY_SETTLE_S, self._driver.submit, event)
 
     def _tenants_changed(self, count: int) -> None:
         self._tenants_count = count

@@ -64,7 +64,7 @@ def served_of_all(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[Tena
     """The whole queue, from the first to the last."""
     served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
-    if state.turns_are_on and state.recovering_until_s is not None:
+    if state.turns_are_on and state.recovery is not None:
         return served, obstacles
     if not state.turns_are_on:
         for tenant in sorted(state.queue.values(), key=lambda each: each.turn is None):

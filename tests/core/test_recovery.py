@@ -34,7 +34,7 @@ def test_who_comes_at_its_end_is_not_the_cause() -> None:
     bobs = ev.TenantRegistered(
         tenant=TenantId("b"), name="b", owner="bob", kind="run", cause="registered by bob"
     )
-    desk.do(bobs, after_s=103 - desk.now_s)
+    desk.do(bobs, after_s=102 - desk.now_s)
     (grant,) = desk.all(GrantTurn)
     assert grant.client == a
     assert grant.cause == "the wait for the clients of a scheduler before this one is over"
@@ -56,13 +56,20 @@ def test_it_ends_when_all_are_back() -> None:
     "Nobody gets a device from a new scheduler while a client that holds a turn from before has "
     "yet to name its devices, as long as `reconnect_grace_s`",
 )
-@pytest.mark.parametrize("names", ["one", "two", "none"])
+@pytest.mark.parametrize("names", ["one", "two", "none", "one before"])
 def test_a_holder_that_is_slow_to_name_its_devices_has_them(names: str) -> None:
     """It has said that it holds a turn, and its process is busy."""
     desk = Desk(recovering_until_s=102)
     slow = desk.client("slow", "", held_turn=41)
     other = desk.client("other", "B")
     desk.ask(other)
+    if names == "one before":
+        desk.do(ev.DeviceOpened(client=slow, device=DeviceId("A")), after_s=0.099)
+        desk.do(ev.RecoveryComplete(), after_s=0.001)
+        assert desk.granted() == []
+        desk.do(ev.DeviceOpened(client=slow, device=DeviceId("B")), after_s=0.01)
+        assert desk.holders("B") == ["slow"]
+        return
     desk.do(ev.RecoveryComplete(), after_s=0.1)
     assert desk.granted() == []
     if names == "none":
@@ -75,6 +82,35 @@ def test_a_holder_that_is_slow_to_name_its_devices_has_them(names: str) -> None:
     desk.sleep_until_woken()
     assert not desk.scheduler.snapshot(desk.now_s).recovering
     assert desk.holders("B") == (["slow"] if names == "two" else ["other"])
+
+
+@pytest.mark.promise(
+    "scheduler-107",
+    "A new scheduler that stands still while it waits for the holders of before hears them out "
+    "before anybody else gets a device",
+)
+def test_holders_are_heard_after_a_standstill() -> None:
+    """It was stopped, and their time was over when it went on: they have connected meanwhile."""
+    desk = Desk(recovering_until_s=112)
+    other = desk.client("other")
+    desk.ask(other)
+    desk.do(ev.RecoveryComplete(in_time=False), after_s=3)
+    assert desk.granted() == []
+    desk.client("slow", held_turn=41)
+    assert desk.holders("A") == ["slow"]
+    desk.sleep_until_woken()
+    assert not desk.scheduler.snapshot(desk.now_s).recovering
+    assert desk.granted() == []
+
+
+def test_a_client_that_is_new_is_not_awaited() -> None:
+    """It has named no device, and had none from a scheduler before this one."""
+    desk = Desk(recovering_until_s=102)
+    new, other = desk.client("new", ""), desk.client("other")
+    desk.ask(new)
+    desk.ask(other)
+    desk.do(ev.RecoveryComplete(), after_s=0.5)
+    assert desk.granted() == [other]
 
 
 def test_a_holder_keeps_its_turn() -> None:
@@ -95,7 +131,7 @@ def test_turn_ids_go_on_from_those_that_came_back() -> None:
     desk = Desk(recovering_until_s=102)
     a = desk.client("a", held_turn=41)
     desk.drop(a, turn=41)
-    desk.do(ev.RecoveryComplete())
+    desk.do(ev.RecoveryComplete(), after_s=1)
     desk.ask(a)
     assert desk.turns[a] > 41
 
@@ -120,7 +156,7 @@ def test_processes_of_one_tenant_share_what_they_bring() -> None:
     desk = Desk(recovering_until_s=102)
     a, a2, b = desk.client("a", held_turn=7), desk.client("a", held_turn=7), desk.client("b")
     desk.ask(b)
-    desk.do(ev.RecoveryComplete())
+    desk.do(ev.RecoveryComplete(), after_s=1)
     desk.drop(a, turn=7)
     assert desk.granted() == []
     desk.drop(a2, turn=7)
@@ -136,7 +172,7 @@ def test_of_two_claims_the_first_wins() -> None:
     assert desk.holders() == ["a"]
     desk.ask(b)
     desk.drop(b, turn=8)
-    desk.do(ev.RecoveryComplete())
+    desk.do(ev.RecoveryComplete(), after_s=1)
     assert desk.queue() == ["b"]
     desk.drop(a, turn=7)
     assert desk.granted() == [b]

@@ -208,3 +208,80 @@ def test_the_end_of_a_process_is_the_end_of_its_cell() -> None:
     desk.do(ev.ClockTicked(), after_s=5)
     desk.lose(two)
     assert desk.recalled() == [one]
+
+
+@BOOSTS
+@pytest.mark.parametrize("by_admin", [True, False])
+@pytest.mark.parametrize("boosted", [True, False])
+def test_a_boost_shields_no_turn_that_is_held(boosted: bool, by_admin: bool) -> None:
+    """Longer than its quantum, whoever holds it."""
+    desk = Desk(BEN_FIRST)
+    desk.tenant("night", owner="ann")
+    first, night = comes(desk, "first", "first"), desk.client("night")
+    desk.ask(night)
+    if boosted:
+        boost(desk, "night")
+    desk.drop(first)
+    desk.do(ev.TenantHeld(tenant=TenantId("night"), hold_s=600, by_admin=by_admin))
+    realtime_comes(desk)
+    assert recalled_within(desk, 700) <= SETTINGS.quantum_min_s + 0.1
+
+
+@BOOSTS
+def test_a_sibling_waits_no_longer_for_a_turn_whose_boost_is_over() -> None:
+    """Nobody competes for it any more, so its quantum does not count."""
+    desk = Desk(SETTINGS.replace(quantum_s=10))
+    explore = comes(desk, "explore")
+    desk.do(ev.ClockTicked(), after_s=14)
+    desk.drop(explore)
+    first = comes(desk, "first", "first")
+    desk.tenant("night", owner="ann")
+    night = desk.client("night")
+    desk.ask(night)
+    boost(desk, "night")
+    desk.drop(first)
+    desk.do(ev.ClockTicked(), after_s=10.5)
+    desk.ask(explore)
+    assert recalled_within(desk, 60) < 5
+
+
+@OTHERS
+@pytest.mark.parametrize("cell", [True, False])
+def test_an_admins_hold_costs_no_credit_of_new_cells(cell: bool) -> None:
+    """The turn goes before others as long as its cell is new, and then it is kept by hand."""
+    desk = Desk(SETTINGS)
+    ben = comes(desk, "ben", "ben")
+    later(desk, 5)
+    comes(desk, "a", "ann", cell=cell)
+    while not desk.recalled():
+        desk.sleep_until_woken()
+    hand_over(desk, ben)
+    desk.do(ev.TenantHeld(tenant=TenantId("a"), hold_s=60, by_admin=True))
+    later(desk, 200)
+    owners = desk.scheduler._machine._state.accounts.owners
+    assert owners["ann"].credit_s > -SETTINGS.credit_s
+
+
+@pytest.mark.parametrize("word", ["hold", "mode", ""])
+def test_a_word_about_one_device_does_not_hurry_a_turn_on_two(word: str) -> None:
+    """What its holder has had is judged by both devices, up to the same moment."""
+    desk = Desk(SETTINGS)
+    explore = comes(desk, "explore")
+    desk.do(ev.ClockTicked(), after_s=30)
+    desk.drop(explore)
+    desk.tenant("train", owner="ann")
+    train = desk.client("train", "AB")
+    desk.tenant("carl", owner="carl")
+    carl = desk.client("carl", "B")
+    desk.ask(train)
+    desk.do(ev.ClockTicked(), after_s=1)
+    desk.ask(explore)
+    began_s = desk.now_s
+    desk.do(ev.ClockTicked(), after_s=10)
+    if word == "hold":
+        desk.hold(carl, 0)
+    elif word == "mode":
+        desk.do(ev.DeviceModeChanged(device=DeviceId("B"), mode=ev.DeviceMode.OPEN))
+    desk.do(ev.TenantBusy(tenant=TenantId("train"), busy=True))
+    recalled_within(desk, 60)
+    assert desk.now_s - began_s == pytest.approx(18.12, abs=0.1)

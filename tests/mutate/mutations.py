@@ -544,8 +544,8 @@ MUTATIONS = [
     Mutation(
         "What a holder has had on another device counts up to now",
         "order/lines",
-        "self.charge_all({*concerned, *now.holds}.union(*together))",
-        "self.charge_all(concerned)",
+        "            self.charge_all(holder.places.holds - {device})\n",
+        "            pass\n",
         "siblings_meet_others",
     ),
     Mutation(
@@ -600,7 +600,7 @@ MUTATIONS = [
     Mutation(
         "A boost shields no turn that is kept by hand beyond its quantum",
         "turns",
-        "            if turn.level == BOOSTED:\n",
+        "            if turn.level in (BOOSTED, FIRST):\n",
         "            if False:\n",
         "words_cross",
     ),
@@ -642,15 +642,22 @@ MUTATIONS = [
     Mutation(
         "Nobody gets a device that a holder from before has yet to name",
         "turns",
-        "        if not self._somebody_names_none():\n            self._state.end_recovery()",
-        "        self._state.end_recovery()",
+        "            recovery.unnamed.add(client.id)\n",
+        "",
+        "recovery",
+    ),
+    Mutation(
+        "Who stood still hears those who have come meanwhile",
+        "turns",
+        "                recovery.heard_s = now_s  # those",
+        "                pass  # those",
         "recovery",
     ),
     Mutation(
         "Who has named one device names the others",
         "turns",
-        "min(state.recovering_until_s, now_s + NAMES_ALL_S)",
-        "now_s",
+        "            recovery.unnamed.discard(client.id)\n            recovery.heard_s = now_s\n",
+        "            recovery.unnamed.discard(client.id)\n            recovery.heard_s = -1.0\n",
         "recovery",
     ),
     Mutation(

@@ -234,5 +234,5 @@ def test_a_kernel_that_comes_back_is_its_users(
     for number, user in enumerate(("ann", "ben")):
         record = TenantRecord(f"{7 + number}-{number:016x}", 7, "n", "kernel", hub_user=user)
         record = TokenSigner(b"k" * 32).verify(TokenSigner(b"k" * 32).issue(record))
-        office.service.client_joined(number, record, pid=1)  # type: ignore[arg-type]
+        office.service.client_joined(number, record)  # type: ignore[arg-type]
     assert [(event.owner, event.groups) for event in seen] == [("ann", ("staff",)), ("ben", None)]

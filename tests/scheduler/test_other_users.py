@@ -96,7 +96,7 @@ class Office:
             answer = self.service.register_tenant(Caller(uid), body)
             record = self.signer.verify(answer["token"])
             pid, program = 90_210 + client, f"program {client}"
-            self.service.client_joined(ClientId(client), record, pid=pid)
+            self.service.client_joined(ClientId(client), record)
             of_client = {"client": ClientId(client)}
             tenant = TenantId(record.tenant_id)
             self.submit(ClientJoined(**of_client, tenant=tenant, pid=pid, process_name=program))
@@ -229,7 +229,7 @@ def test_a_guessed_name_tells_nothing(office: Office) -> None:
     office.busy_tenants_of(BOB)
     guess = office.signer.verify(office.tenant(ALICE, "secret project")["token"])
     waiting = ClientId(77)
-    office.service.client_joined(waiting, guess, pid=1)
+    office.service.client_joined(waiting, guess)
     tenant = TenantId(guess.tenant_id)
     office.submit(ClientJoined(client=waiting, tenant=tenant, pid=1, process_name="p"))
     office.submit(DeviceOpened(client=waiting, device=DEVICE))
@@ -306,7 +306,7 @@ def test_root_of_another_namespace_is_not_root(office: Office) -> None:
     shown = office.signer.verify(token)
     seen = ((7, False, "another user"), (8, True, f"uid {ALICE}: notebook"))
     for client, administers, name in seen:
-        office.service.client_joined(ClientId(client), own, pid=1, administers=administers)
+        office.service.client_joined(ClientId(client), own, administers=administers)
         tenant = TenantId(shown.tenant_id)
         assert office.members.shown_name(ClientId(client), tenant, "notebook") == name
 

@@ -118,12 +118,15 @@ class Lines:
             self.charge(device)
 
     def charge(self, device: DeviceId) -> None:
-        """The device's time up to now, to those who have it."""
+        """The device's time up to now, to those who have it; and that of the devices that they
+        have besides, for what a holder has had is the largest over its devices."""
         if self.accounts.of[device].charged_to_s == self.accounts.now_s:
             return
         self.accounts.charge(device, self.of[device].who_uses())
         if self.rules is not None:
             watch(self, self.rules, device)
+        for holder in self.of[device].holders:
+            self.charge_all(holder.places.holds - {device})
 
     def renew_everybody(self) -> None:
         """Weights or settings have changed, by which the order is found."""
@@ -224,9 +227,7 @@ class Lines:
         hurries = before.waits ^ now.waits
         concerned = sorted(held | queued | hurries)
         blocked: list[Tenant] = []
-        # What a holder has had is the largest over its devices.
-        together = (each.places.holds for device in concerned for each in self.of[device].holders)
-        self.charge_all({*concerned, *now.holds}.union(*together))
+        self.charge_all({*concerned, *now.holds})
         for device in concerned:
             if device in before.holds and device not in now.holds:
                 # While whoever gives it back is still there.

@@ -120,7 +120,7 @@ class Space:
             if request.made_at_s is not None or not request.is_first or not state.turns_are_on:
                 self._waits_no_more(request)
                 continue
-            if state.recovering_until_s is not None:  # memory of others looks like strangers'
+            if state.recovery is not None:  # memory of others looks like strangers'
                 request.begins_again(now_s, device.bytes_used)
                 continue
             found = self._in_the_way(device, request, holding)

@@ -301,7 +301,7 @@ class Inbound:
     def joined(self, client: int, record: TenantRecord, hello: messages.Hello, peer: Peer) -> None:
         number = ClientId(client)
         pid = peer.pid or hello.pid
-        self._service.client_joined(number, record, pid=pid, administers=peer.administers)
+        self._service.client_joined(number, record, administers=peer.administers)
         if peer.pid > 0:
             self._members.pids[number] = peer.pid
         self._submit(event_of_hello(number, TenantId(record.tenant_id), hello, pid=pid))
@@ -322,7 +322,9 @@ class Inbound:
         event = event_of(number, message)
         if event is not None:
             self._submit(event)
-        if isinstance(event, events.DeviceClosed):
+        if isinstance(event, events.DeviceOpened):
+            self._service.client_names_device(number)
+        elif isinstance(event, events.DeviceClosed):
             self._members.kinds.closed(number, event.device)
             self._submit_all(self._devices.closed(number, event.device))
 

@@ -133,7 +133,7 @@ class Service:
     # ---- from the hooks' side ----
 
     def client_joined(
-        self, client: ClientId, record: TenantRecord, *, pid: int, administers: bool = False
+        self, client: ClientId, record: TenantRecord, *, administers: bool = False
     ) -> None:
         """Note the client, whose account administers here or does not. Its tenant is registered
         again if a predecessor had registered it; raises CoreError where that fails."""
@@ -147,7 +147,10 @@ class Service:
         self._tenants.client_joined(record.tenant_id, client)
         self._members.add(client, record, administers=administers)
         self._joined()
-        if self._recovery.client_back(pid):
+
+    def client_names_device(self, client: ClientId) -> None:
+        """Who has come to ask for something alone, as NVML does, names none: it is not back."""
+        if self._recovery.client_back(self._members.pids.get(client, 0)):
             self._recovered()
 
     def client_left(self, client: ClientId) -> None:
