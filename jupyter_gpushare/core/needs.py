@@ -427,7 +427,9 @@ def forget_waits_in_vain(tenant: Tenant, device: DeviceId) -> None:
 
 
 def stand_still(state: State, from_s: Seconds, to_s: Seconds) -> None:
-    """We did: nobody has waited meanwhile."""
+    """We did: nobody has waited meanwhile, nor had the time to come back."""
+    if (recovery := state.recovery) is not None:
+        recovery.until_s = max(recovery.until_s, to_s + state.settings.reconnect_grace_s)
     for tenant in state.tenants.values():
         if (wait := tenant.memory_wait) is not None:
             wait.stood_still(to_s - from_s, SPARED_S, to_s)

@@ -84,7 +84,9 @@ class NodeEvents:
             case ev.ReleaseRequested():
                 self._turns.release(self._noted(event), self._now_s)
             case ev.DeviceModeChanged():
-                self._state.note_mode(_named_device(self._state, event.device), event.mode)
+                self._state.note_mode(
+                    known_device(self._state, event.device, named=True), event.mode
+                )
             case ev.TenantHeld():
                 tenant = self._noted(event)
                 self._holds.hold(tenant, event.hold_s, self._now_s, by_admin=event.by_admin)
@@ -252,15 +254,10 @@ def note_cell_end(state: State, tenant: Tenant) -> None:
         )
 
 
-def known_device(state: State, device: DeviceId) -> Device:
-    """A device that has been announced."""
-    if device not in state.devices:
-        raise UnknownDevice(f"The device {device} was never announced. Restart the scheduler.")
-    return state.devices[device]
-
-
-def _named_device(state: State, device: DeviceId) -> Device:
-    """A device that a person has named."""
-    if device not in state.devices:
+def known_device(state: State, device: DeviceId, *, named: bool = False) -> Device:
+    """A device that has been announced; one that a person has `named` need not have been."""
+    if (found := state.devices.get(device)) is not None:
+        return found
+    if named:
         raise NoSuchDevice(f"There is no device {device}. List them with jupyter gpushare status.")
-    return state.devices[device]
+    raise UnknownDevice(f"The device {device} was never announced. Restart the scheduler.")

@@ -102,6 +102,8 @@ class Turns:
         """The client's gate is shut and nothing of it is in flight (any more)."""
         self._state.move_client(client, ClientTrigger.DROP)
         client.turn = None
+        if self._state.recovery is not None:
+            self._state.recovery.unnamed.discard(client.id)
         forget_recall(client)
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
@@ -187,8 +189,10 @@ class Turns:
         if (recovery := self._state.recovery) is not None:
             recovery.all_are_back = True
             if not in_time:
-                recovery.heard_s = now_s  # those who have just come say at once what they have
-                recovery.until_s = min(recovery.until_s, now_s + NAMES_ALL_S)
+                # Those who came before had the time; those who have just come say what they have.
+                recovery.unnamed.clear()
+                recovery.heard_s = now_s
+                recovery.until_s = now_s + self._state.settings.reconnect_grace_s + NAMES_ALL_S
 
     def recovery_ends(self, now_s: Seconds) -> bool:
         """Whether the time has just ended in which only holders from before have turns."""

@@ -32,7 +32,7 @@ from .base.errors import StartError
 from .base.settings_file import LOOK_S, SettingsFile
 from .descriptors import raise_descriptor_limit
 from .devices.named import DeviceBook
-from .devices.probe import START_DEADLINE_S, Choose, DeviceProbe
+from .devices.probe import Choose, DeviceProbe
 from .driver import Driver
 from .hook.connection import Clients
 from .hook.listener import HookListener
@@ -67,6 +67,11 @@ from .service.service import Service
 from .service.timeline import Label, Timeline
 
 log = logging.getLogger(__name__)
+
+HEARD_S_MAX = 600.0
+"""A start is over by then, and those who were left behind have had their time."""
+LATE_S = 0.5
+"""A timer that is later than this has not been looked at in time: the process was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +153,7 @@ class SchedulerProcess:
             grace_s,
             f"processes {sorted(expected)} are" if expected else "then, whoever is",
         )
-        return expected, self._loop.time() + START_DEADLINE_S + grace_s
+        return expected, self._loop.time() + grace_s + HEARD_S_MAX
 
     def _build(
         self, signer: TokenSigner, expected: set[int], recovering_until_s: float | None
@@ -330,15 +335,20 @@ class SchedulerProcess:
         finally:
             await self._stop()
 
-    def _await_clients(self) -> None:
+    def _await_clients(self, *, again: bool = False) -> None:
         """Those of before can connect only now, however long the devices have taken."""
-        if not self._driver.snapshot().recovering:
-            return
-        grace_s = self._options.settings.now.reconnect_grace_s
-        over = RecoveryComplete(in_time=False, cause="they had the time to come back")
-        self._recovery_timer = self._loop.call_later(
-            max(0.0, grace_s - NAMES_ALL_S), self._driver.submit, over
-        )
+        if self._driver.snapshot().recovering:
+            grace_s = self._options.settings.now.reconnect_grace_s
+            over_s = self._loop.time() + max(0.0, grace_s - NAMES_ALL_S)
+            self._recovery_timer = self._loop.call_at(over_s, self._time_is_over, over_s, again)
+
+    def _time_is_over(self, due_s: float, again: bool) -> None:
+        """Those of before have had it, unless we stood still: who has connected is heard now."""
+        if not again and self._loop.time() > due_s + LATE_S:
+            self._await_clients(again=True)
+        else:
+            over = RecoveryComplete(in_time=False, cause="they had the time to come back")
+            self._driver.submit(over)
 
     def _follow_settings_file(self) -> None:
         """Look at it now, and again and again."""

@@ -89,18 +89,44 @@ def test_a_holder_that_is_slow_to_name_its_devices_has_them(names: str) -> None:
     "A new scheduler that stands still while it waits for the holders of before hears them out "
     "before anybody else gets a device",
 )
-def test_holders_are_heard_after_a_standstill() -> None:
+@pytest.mark.parametrize("stood_s", [3, 13])
+def test_holders_are_heard_after_a_standstill(stood_s: float) -> None:
     """It was stopped, and their time was over when it went on: they have connected meanwhile."""
     desk = Desk(recovering_until_s=112)
     other = desk.client("other")
     desk.ask(other)
-    desk.do(ev.RecoveryComplete(in_time=False), after_s=3)
+    desk.do(ev.RecoveryComplete(in_time=False), after_s=stood_s)
     assert desk.granted() == []
-    desk.client("slow", held_turn=41)
+    slow = desk.client("slow", "", held_turn=41)
+    desk.do(ev.ClockTicked(), after_s=0.3)
+    assert desk.granted() == []
+    desk.open(slow, "A")
     assert desk.holders("A") == ["slow"]
     desk.sleep_until_woken()
     assert not desk.scheduler.snapshot(desk.now_s).recovering
     assert desk.granted() == []
+
+
+def test_the_time_begins_anew_after_a_standstill() -> None:
+    """Of a core that has started anew by itself, which nobody tells when it is over."""
+    desk = Desk(recovering_until_s=102)
+    other = desk.client("other")
+    desk.ask(other)
+    desk.do(ev.ClockTicked(), after_s=5)
+    assert desk.granted() == []
+    desk.client("slow", held_turn=41)
+    desk.sleep_until_woken()
+    assert desk.holders("A") == ["slow"]
+
+
+def test_a_holder_that_gives_back_what_it_has_not_named_is_not_awaited() -> None:
+    """It has closed its last context meanwhile."""
+    desk = Desk(recovering_until_s=112)
+    without, other = desk.client("without", "", held_turn=41), desk.client("other")
+    desk.ask(other)
+    desk.drop(without, turn=41)
+    desk.do(ev.RecoveryComplete(), after_s=0.5)
+    assert desk.granted() == [other]
 
 
 def test_a_client_that_is_new_is_not_awaited() -> None:

@@ -649,8 +649,8 @@ MUTATIONS = [
     Mutation(
         "Who stood still hears those who have come meanwhile",
         "turns",
-        "                recovery.heard_s = now_s  # those",
-        "                pass  # those",
+        "                recovery.heard_s = now_s\n",
+        "",
         "recovery",
     ),
     Mutation(

@@ -100,7 +100,7 @@ def test_a_tenant_that_a_predecessor_registered_can_be_removed(runtime: Path) ->
 
 
 CLIENT = """
-import ctypes, os, sys
+import ctypes, os, sys, time
 from pathlib import Path
 from jupyter_gpushare.protocol.messages import DeviceOpened, Hello, MemoryQueried, Welcome
 from tests.support.hook_client import DEVICE, GIB, ScriptedClient
@@ -121,14 +121,15 @@ if sys.stdin.readline() == "ask\\n":  # as the hook does for NVML
     print("has asked", flush=True)
     sys.stdin.readline()
 client = ScriptedClient(path)
-# In one piece: the recovery ends soon after the last Hello, and the device is told by then.
 hello = Hello(
     token=token, pid=os.getpid(), process_name="back", hook_version="0",
     held_turn_id=turn.turn_id, waiting=0,
 )
-client.send(hello, DeviceOpened(device=DEVICE, name="Scripted GPU", bytes_total=8 * GIB))
+client.send(hello)
 print("has said so", flush=True)
 client.expect(Welcome)
+time.sleep(0.3)  # a busy process
+client.send(DeviceOpened(device=DEVICE, name="Scripted GPU", bytes_total=8 * GIB))
 print("is back", flush=True)
 sys.stdin.readline()
 client.drop(turn.turn_id)
