@@ -106,9 +106,11 @@ static enum session_news refused(struct session *session, const struct message_r
     session->is_refused = refused->code != REFUSAL_CODE_SHUTTING_DOWN;
     if (session->is_refused) show_problem(session);
     bool was_up = session->stage == SESSION_UP;
-    close_down(session, now_ms, BACKOFF_MS_MAX_IDLE);
+    /* The next scheduler waits for us for a moment, and nothing else may wake us meanwhile. */
+    close_down(session, now_ms, session->is_refused ? BACKOFF_MS_MAX_IDLE : session->backoff_ms);
+    back_off(session, BACKOFF_MS_MAX);
     if (!was_up) return SESSION_NO_NEWS;
-    return refused->code == REFUSAL_CODE_SHUTTING_DOWN ? SESSION_ENDED : SESSION_CLOSED;
+    return session->is_refused ? SESSION_CLOSED : SESSION_ENDED;
 }
 
 /* The first frame is of another version, so the words in it cannot be read: as if refused. */

@@ -216,6 +216,27 @@ def test_a_refusal_is_shown_once_and_the_program_lives(
     assert shell.errors() == f"gpushare: {message}\n"
 
 
+@pytest.mark.promise(
+    "hook-63",
+    "A process that holds a turn or waits for one comes to the next scheduler within a second",
+)
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_process_comes_back_at_once_where_the_scheduler_has_said_that_it_ends(
+    opened: Opened, scheduler: FakeScheduler, holds: bool
+) -> None:
+    """Also where nothing else happens in it. It is told of a refusal for good in five seconds."""
+    shell, client = opened(tenants=2)
+    shell.say("0 spin d 1000")
+    if holds:
+        client.grant_request()
+        shell.expect("0 spin 0")
+    else:
+        client.expect(TurnRequested)
+    client.refuse(RefusalCode.SHUTTING_DOWN, "The scheduler ends. Start it again.")
+    hello = scheduler.accept(within_s=4).expect(Hello)
+    assert (hello.held_turn_id != 0) == holds
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to serve a socket as another user")
 def test_a_socket_of_another_user_gets_nothing(
     start: Start, scheduler: FakeScheduler, tmp_path: Path, sim: SimulatedMachine
