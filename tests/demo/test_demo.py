@@ -91,10 +91,11 @@ def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_hub_that_is_kept(tmp_path: Path) -> None:
     """With KEEP=1 the hub answers after the demo's end, at the address and by the way of ending it
-    that were printed."""
+    that were printed. What it measures beside other programs is not judged here."""
     with started_demo(tmp_path, "--cells=4", "--launch-ms=10", KEEP="1") as demo:
         output, errors = demo.communicate(timeout=WAIT_S_MAX)
-    assert demo.returncode == 0, output + errors
+    assert other_complaints(errors) == [], output + errors
+    assert demo.returncode == ("This does not hold: " in errors), output + errors
     address = re.search(r"goes on at (http://\S+)", output)
     end = re.search(r"Its files are in (\S+)\. End it with: kill (\d+)", output)
     assert address and end and "log in as alice, password: " in output
