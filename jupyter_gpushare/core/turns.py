@@ -414,7 +414,7 @@ class Turns:
             turn.contended_since_s = now_s
             self._set_quantum(tenant, turn)
             if not self._state.lines.compete(tenant, turn.devices):
-                turn.contended_since_s = None  # who waits did so for what went before others alone
+                turn.contended_since_s = None  # the boost is over, and with it what they waited for
         elif not contended and turn.contended_since_s is not None:
             turn.contended_s += now_s - turn.contended_since_s
             turn.contended_since_s = None

@@ -224,7 +224,7 @@ def test_a_refusal_is_shown_once_and_the_program_lives(
 def test_a_process_comes_back_at_once_where_the_scheduler_has_said_that_it_ends(
     opened: Opened, scheduler: FakeScheduler, holds: bool
 ) -> None:
-    """Also where nothing else happens in it. It is told of a refusal for good in five seconds."""
+    """Also where nothing else wakes it. After any other refusal it tries again in five seconds."""
     shell, client = opened(tenants=2)
     shell.say("0 spin d 1000")
     if holds:
