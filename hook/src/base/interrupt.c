@@ -32,14 +32,13 @@ static _Thread_local struct passing {
 /* Does with the signal what the process would have done without us. Async-signal-safe. */
 static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
                     void *machine_context) {
-    if (wanted->sa_flags & SA_SIGINFO) {
-        wanted->sa_sigaction(number, info, machine_context);
-    } else if (wanted->sa_handler == SIG_DFL) {
+    if (wanted->sa_handler == SIG_DFL) { /* whatever the flags say */
         sigaction(number, wanted, NULL);
         raise(number); /* blocked until this handler returns, then it ends the process */
-    } else if (wanted->sa_handler != SIG_IGN) {
+    } else if (wanted->sa_flags & SA_SIGINFO)
+        wanted->sa_sigaction(number, info, machine_context);
+    else
         wanted->sa_handler(number);
-    }
 }
 
 /* Where a handler has raised the signal, it comes when ours has returned: below this. */
@@ -61,7 +60,8 @@ static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
      * calls: the context on x86-64, the siginfo on Arm. */
     const void *above = __builtin_dwarf_cfa();
     const bool is_new = machine_context == above || info == above;
-    if (locks_put_off(number)) return;
+    /* Where the process ends by it, no lock and no call needs to be over first. */
+    if (previous.sa_handler != SIG_DFL && locks_put_off(number)) return;
     wait_interrupted();
     wait_let_go();
     const bool is_within = frame < passing.frame;
@@ -96,7 +96,7 @@ void interrupt_watch(void) {
     watching = true;
     /* Each that begins to wait looks: the program may have replaced ours since the first did. */
     if (sigaction(SIGINT, NULL, &current) == 0 && !is_ours(&current) &&
-        ((current.sa_flags & SA_SIGINFO) || current.sa_handler != SIG_IGN)) {
+        current.sa_handler != SIG_IGN) {
         note_replaced();
         previous = current;
         struct sigaction ours = current;
@@ -121,8 +121,9 @@ static void restore(void) {
 
 void interrupt_unwatch(void) {
     HOLD(LOCK_INTERRUPT);
+    /* A wait within this one counts once, and has ended. */
+    if (watching && --watchers == 0) restore();
     watching = false;
-    if (watchers > 0 && --watchers == 0) restore();
 }
 
 void interrupt_wait(void) {
@@ -131,8 +132,8 @@ void interrupt_wait(void) {
 }
 
 void interrupt_come(void) {
+    locks_signals_come(); /* while the handler is ours: one that jumps leaves nothing counted */
     interrupt_unwatch();
-    locks_signals_come();
 }
 
 void interrupt_after_fork(void) {

@@ -60,5 +60,6 @@ void locks_after_fork_in_parent(void) {
 void locks_after_fork_in_child(void) {
     for (int i = 0; i < LOCKS; i++)
         pthread_mutex_init(&locks[i], NULL);
-    held = put_off = 0;
+    held -= LOCKS; /* a handler that forks may have interrupted who holds off signals */
+    put_off = 0;
 }

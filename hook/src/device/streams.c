@@ -344,7 +344,7 @@ uint64_t streams_capture_beginning(void *stream) {
     if (HAS_ROOM(captures))
         streams.captures[streams.captures_used++] = (struct capture_entry){
             .stream = stream,
-            .context = entry ? entry->context : owner,
+            .context = entry ? entry->context : (created ? 0 : owner),
             .owner = owner,
             .thread = pthread_self(),
             .blocking = entry == NULL || entry->blocking,

@@ -195,6 +195,24 @@ def test_a_handler_that_jumps_out_of_a_capture_leaves_none(
     assert program.finish() == 0, program.errors()
 
 
+@pytest.mark.promise("hook-13")
+def test_a_program_without_a_handler_ends_in_a_capture_that_waits(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """Whatever the begin of the capture waits for: SIGINT is put off only for a handler."""
+    faults = "hold cuStreamBeginCapture until=go"
+    program = start("jumps_out_of_captures", "default", env={"GPUSHARE_SIM_FAULTS": faults})
+    client = scheduler.accept()
+    client.welcome(window_ms=20)
+    client.grant_request()
+    program.expect("launched")
+    program.say("now")
+    program.expect("calls")
+    Files(sim).wait_for_held("go")
+    program.signal(signal.SIGINT)
+    assert program.wait() == -signal.SIGINT
+
+
 @pytest.mark.promise("hook-15")
 @pytest.mark.parametrize("way", ["cancel", "jump", "beside"])
 def test_a_stream_goes_after_a_recording_that_is_left(

@@ -1,6 +1,7 @@
 /* A handler of SIGINT that jumps out of the begin of a capture (`begin`: it waits for another
  * thread that records; `refused`: the driver will refuse it) or out of its end (`end`). Then the
- * capture ends, if it goes on, and the thread launches until the next SIGINT. */
+ * capture ends, if it goes on, and the thread launches until the next SIGINT. Without a handler
+ * (`default`) SIGINT ends the process in the begin. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -48,7 +49,7 @@ int main(int count, char **arguments) {
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     check(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     check(gpu_spin(&gpu, stream, 1000), "launch");
-    signal(SIGINT, jump);
+    signal(SIGINT, strcmp(arguments[1], "default") == 0 ? SIG_DFL : jump);
     if (waits && pthread_create(&launcher, NULL, launch, NULL) != 0) return 4;
     say("launched");
     hear();
