@@ -17,6 +17,7 @@
 #include "base/own_thread.h"
 #include "base/wait.h"
 #include "device/contexts.h"
+#include "device/streams.h"
 #include "gate/gate_control.h"
 #include "memory/chunks.h"
 #include "memory/physical.h"
@@ -123,15 +124,17 @@ static void look_at_news(struct agent *agent) {
 static void step_drain(struct agent *agent) {
     if (!agent->draining || !ending_driver_use_begin()) return;
     enum drain_answer answer = drain_step(&agent->drain);
-    ending_driver_use_end();
     uint64_t now_ms = clock_now_ms();
-    if (answer == DRAIN_PROGRESS) agent->drain_progress_ms = now_ms;
+    if (answer != DRAIN_BUSY) agent->drain_progress_ms = now_ms;
+    const bool stalls = now_ms - agent->drain_progress_ms >= agent->drain_stall_ms;
+    if (stalls) streams_forget_stale_captures();
+    ending_driver_use_end();
     if (answer == DRAIN_DONE) {
         agent->draining = false;
         gate_drained();
         look_at_news(agent); /* the drain may have found a context that has failed */
         agent_feed_kind(agent, TURN_EVENT_DRAINED);
-    } else if (now_ms - agent->drain_progress_ms >= agent->drain_stall_ms) {
+    } else if (stalls) {
         agent->drain_progress_ms = now_ms;
         if (agent->turn.remakes) {
             agent->remake_stalls++;

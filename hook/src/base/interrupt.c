@@ -65,13 +65,15 @@ static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     wait_interrupted();
     wait_let_go();
     const bool is_within = frame < passing.frame;
-    const bool is_back = is_within && replaced_count > 0 && (!is_new || is_from_here(info));
+    const bool is_back = is_within && (!is_new || (replaced_count > 0 && is_from_here(info)));
     const uint32_t times_back = is_back ? passing.times_back + 1 : 0;
     const struct passing outer =
         is_within && passing.frame != RAISED ? passing : (struct passing){0};
     passing = (struct passing){frame, times_back};
+    struct sigaction wanted = previous;
+    if (times_back == 0 && (wanted.sa_flags & SA_RESETHAND)) previous.sa_handler = SIG_DFL;
     if (times_back == 0)
-        pass_on(&previous, number, info, machine_context);
+        pass_on(&wanted, number, info, machine_context);
     else if (times_back <= replaced_count)
         pass_on(&replaced[replaced_count - times_back], number, info, machine_context);
     passing = is_pending(number) ? (struct passing){RAISED, times_back} : outer;
@@ -82,14 +84,32 @@ static bool is_ours(const struct sigaction *action) {
     return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_interrupt;
 }
 
-static void note_replaced(void) {
-    if (!installed) return;
+/* It may know ours from before, where it has looked during a wait. */
+static void note_replaced(const struct sigaction *by) {
+    if (by->sa_handler == previous.sa_handler || previous.sa_handler == SIG_DFL) return;
     if (replaced_count == REPLACED_MAX)
         memmove(replaced, replaced + 1, --replaced_count * sizeof replaced[0]);
     replaced[replaced_count++] = previous;
 }
 
+/* While the dispositions change, a handler that jumps would leave the lock taken. */
+static sigset_t block_interrupt(void) {
+    sigset_t interrupt, before;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &interrupt, &before);
+    return before;
+}
+
+static void unblock_interrupt(const sigset_t *before) {
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+#define INTERRUPT_BLOCKED() \
+    __attribute__((cleanup(unblock_interrupt))) const sigset_t mask_was = block_interrupt()
+
 void interrupt_watch(void) {
+    INTERRUPT_BLOCKED();
     HOLD(LOCK_INTERRUPT);
     struct sigaction current;
     watchers += !watching; /* a thread may have left its last wait by a jump */
@@ -97,7 +117,7 @@ void interrupt_watch(void) {
     /* Each that begins to wait looks: the program may have replaced ours since the first did. */
     if (sigaction(SIGINT, NULL, &current) == 0 && !is_ours(&current) &&
         current.sa_handler != SIG_IGN) {
-        note_replaced();
+        note_replaced(&current);
         previous = current;
         struct sigaction ours = current;
         /* A handler that wants to run once only must not take ours away with it. */
@@ -114,26 +134,17 @@ static void restore(void) {
         if (is_ours(&current))
             sigaction(SIGINT, &previous, NULL);
         else
-            note_replaced();
+            note_replaced(&current);
     }
     installed = false;
 }
 
 void interrupt_unwatch(void) {
+    INTERRUPT_BLOCKED();
     HOLD(LOCK_INTERRUPT);
     /* A wait within this one counts once, and has ended. */
     if (watching && --watchers == 0) restore();
     watching = false;
-}
-
-void interrupt_wait(void) {
-    interrupt_watch();
-    locks_signals_wait();
-}
-
-void interrupt_come(void) {
-    locks_signals_come(); /* while the handler is ours: one that jumps leaves nothing counted */
-    interrupt_unwatch();
 }
 
 void interrupt_after_fork(void) {

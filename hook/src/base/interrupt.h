@@ -6,10 +6,5 @@
 void interrupt_watch(void);
 void interrupt_unwatch(void);
 
-/* Keeps SIGINT from the calling thread, whoever handles it, until `_come`. For calls that are no
- * launches: each makes system calls. */
-void interrupt_wait(void);
-void interrupt_come(void);
-
 /* In a child after fork: the disposition is the parent's own again. */
 void interrupt_after_fork(void);

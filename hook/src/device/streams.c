@@ -17,6 +17,7 @@ static struct streams streams;
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_leaving;
+static _Atomic bool stale_were_forgotten; /* ever: perhaps one that was just beginning */
 
 #define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
@@ -331,6 +332,21 @@ uint64_t streams_capture_owner(void *stream) {
                                       : contexts_current_generation();
 }
 
+/* Called with LOCK_STREAMS held. */
+static void add_capture(void *stream, uint64_t owner) {
+    const struct stream_entry *entry = find_stream(stream);
+    const uint64_t unknown = streams_is_created(stream) ? 0 : owner;
+    if (HAS_ROOM(captures))
+        streams.captures[streams.captures_used++] = (struct capture_entry){
+            .stream = stream,
+            .context = entry ? entry->context : unknown,
+            .owner = owner,
+            .thread = pthread_self(),
+            .blocking = entry == NULL || entry->blocking,
+        };
+    count_captures();
+}
+
 uint64_t streams_capture_beginning(void *stream) {
     const struct driver *cuda = driver_get();
     const bool created = streams_is_created(stream);
@@ -340,16 +356,7 @@ uint64_t streams_capture_beginning(void *stream) {
     const uint64_t owner = streams_capture_owner(stream);
     captures_own = captures_own || !created;
     lock_take(LOCK_STREAMS);
-    const struct stream_entry *entry = find_stream(stream);
-    if (HAS_ROOM(captures))
-        streams.captures[streams.captures_used++] = (struct capture_entry){
-            .stream = stream,
-            .context = entry ? entry->context : (created ? 0 : owner),
-            .owner = owner,
-            .thread = pthread_self(),
-            .blocking = entry == NULL || entry->blocking,
-        };
-    count_captures();
+    add_capture(stream, owner);
     lock_release(LOCK_STREAMS);
     /* A recording that waits for room may wait for what this thread does next. */
     let_others_record(0, clock_now_ns() + CAPTURE_WAITS_NS);
@@ -367,6 +374,13 @@ static const struct capture_entry *find_capture_of(const void *stream, uint64_t 
     return NULL;
 }
 
+void streams_capture_begun(void *stream, uint64_t owner, bool is_refused) {
+    if (is_refused) return streams_capture_ended(stream, owner);
+    if (!atomic_load(&stale_were_forgotten)) return;
+    HOLD(LOCK_STREAMS);
+    if (find_capture_of(stream, owner) == NULL) add_capture(stream, owner);
+}
+
 void streams_capture_ended(const void *stream, uint64_t owner) {
     HOLD(LOCK_STREAMS);
     const struct capture_entry *over = find_capture_of(stream, owner);
@@ -376,6 +390,26 @@ void streams_capture_ended(const void *stream, uint64_t owner) {
     if (entry->mark) streams_keep_spare(entry->context, entry->mark);
     entry->mark = NULL; /* no capture that began there goes on */
     entry->is_marked = false;
+}
+
+static bool is_stale(const struct driver *cuda, const struct capture_entry *capture) {
+    const struct stream_entry *entry = find_stream(capture->stream);
+    const struct context *context = entry ? contexts_find(entry->context) : NULL;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    CUcontext popped;
+    if (!contexts_may_ask(context) || cuda->context_push(context->handle) != CUDA_SUCCESS)
+        return false;
+    const CUresult result = cuda->stream_is_capturing(entry->stream, &status);
+    cuda->context_pop(&popped);
+    return result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void streams_forget_stale_captures(void) {
+    const struct driver *cuda = driver_get();
+    if (cuda == NULL || !streams_capture_anywhere()) return;
+    HOLD(LOCK_STREAMS);
+    atomic_store(&stale_were_forgotten, true);
+    FORGET_CAPTURES(is_stale(cuda, each));
 }
 
 void streams_thread_ends(void) {

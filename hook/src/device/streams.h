@@ -79,9 +79,9 @@ bool streams_is_blocking(uint64_t number);
 extern _Atomic uint32_t streams_leaving;
 
 /* Before the driver is called (cuStreamBeginCapture of any kind), so that what the stream has in
- * flight can still be marked. The owner, for `_ended`, where the driver refused. SIGINT waits until
- * the driver knows of the capture: a handler that jumped out would leave it in the table. */
+ * flight can still be marked. The owner, for `_begun` after the driver, which may have refused. */
 uint64_t streams_capture_beginning(void *stream);
+void streams_capture_begun(void *stream, uint64_t owner, bool is_refused);
 /* Before the driver is called (cuStreamEndCapture): who has the captures of this created stream, or
  * of the calling thread's own. */
 uint64_t streams_capture_owner(void *stream);
@@ -89,6 +89,9 @@ uint64_t streams_capture_owner(void *stream);
  * another thread may know of the end, and have destroyed the stream, or capture in one that has its
  * handle now, which is another owner. */
 void streams_capture_ended(const void *stream, uint64_t owner);
+/* Forgets captures in created streams that the driver does not know: a signal's handler has jumped
+ * out of the call that began or ended them. One that just begins comes back by `_begun`. */
+void streams_forget_stale_captures(void);
 /* The calling thread ends, and a capture in its own default stream with it. */
 void streams_thread_ends(void);
 /* Before the stream waits for an event: by that a thread's own default stream may join a capture.

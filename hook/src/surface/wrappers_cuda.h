@@ -15,7 +15,6 @@
 #include "allocate/memory.h"
 #include "allocate/pooling.h"
 #include "base/ending.h"
-#include "base/interrupt.h"
 #include "device/streams.h"
 #include "gate/threads.h"
 #include "memory/blocks.h"

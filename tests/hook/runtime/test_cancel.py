@@ -213,6 +213,48 @@ def test_a_signal_that_comes_after_the_scheduler_s_word_keeps_no_later_one_back(
 
 
 @pytest.mark.promise("hook-12")
+def test_a_handler_that_calls_what_it_found_during_a_wait(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """It was set when that wait was over. During the next one the signal reaches it, then the one
+    before it, each once."""
+    program = start("interrupted", "handler")
+    client = scheduler.accept()
+    client.welcome()
+    client.expect(TurnRequested)
+    program.expect("waits")
+    program.say("look")
+    program.say("pause")
+    program.expect("paused")  # it has looked
+    program.say("go on")
+    client.grant()
+    program.expect("launch 0")
+    client.recall_and_drop()
+    program.say("chain")
+    program.say("again")
+    client.expect(TurnRequested)
+    program.signal(signal.SIGINT)
+    lines = [program.expect("") for _ in range(4)]
+    assert [line for line in lines if line in ("chained", "handled")] == ["chained", "handled"]
+    assert f"launch {CANCELLED}" in lines
+    assert program.finish() == 0
+
+
+@pytest.mark.promise("hook-12")
+def test_a_handler_that_runs_once_is_gone_then(start: Start, scheduler: FakeScheduler) -> None:
+    """As without the hook: the second SIGINT ends the process."""
+    program = start("interrupted", "once")
+    client = scheduler.accept()
+    client.welcome()
+    client.expect(TurnRequested)
+    program.expect("waits")
+    program.signal(signal.SIGINT)
+    program.expect("disposition own")
+    program.signal(signal.SIGINT)
+    assert program.wait() == -signal.SIGINT
+
+
+@pytest.mark.promise("hook-12")
 def test_a_handler_that_jumps_out_of_a_wait(start: Start, scheduler: FakeScheduler) -> None:
     """The call that nobody comes back to waits no more, so no turn is asked for on its behalf; the
     next call is as the first."""

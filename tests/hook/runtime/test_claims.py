@@ -323,6 +323,25 @@ def test_a_handler_that_jumps_while_a_lock_is_held(
 
 
 @pytest.mark.promise("hook-12")
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_handler_that_jumps_while_dispositions_change(
+    start: Start, scheduler: FakeScheduler, call: int
+) -> None:
+    """The hook looks at what the process does with the signal, or has just put its own in place."""
+    program = start("jumps_in_dispositions", env={"AT_CALL": str(call)})
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    device = client.expect(DeviceOpened).device
+    client.budget(device, 16 * MIB)
+    program.expect("jumped")
+    program.say("again")
+    client.budget(device, UNLIMITED)
+    client.grant_request()
+    program.expect("allocated 0")
+    assert program.finish() == 0
+
+
+@pytest.mark.promise("hook-12")
 def test_a_handler_that_jumps_when_its_claim_fits_leaves_the_turn_free(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:

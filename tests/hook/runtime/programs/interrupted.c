@@ -1,7 +1,7 @@
 /* One launch that waits at the gate while SIGINT comes. The argument says what the program itself
  * wants to do with the signal: handler, default, ignore, replace (a handler set meanwhile), or jump
- * (out of the wait, never to come back to it). Told to, it keeps the thread that waits from
- * running. */
+ * (out of the wait, never to come back to it), or once (SA_RESETHAND). Told to, it keeps the thread
+ * that waits from running, and sets a handler that calls the one which it found when it looked. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -20,6 +20,17 @@ static void handled(int number) {
 
 static void replaced(int number) {
     (void)number;
+}
+
+static struct sigaction found;
+
+static void chains(int number) {
+    static int deep;
+    if (write(STDOUT_FILENO, "chained\n", 8) != 8 || ++deep > 3) _exit(7);
+    if (found.sa_flags & SA_SIGINFO)
+        found.sa_sigaction(number, NULL, NULL);
+    else
+        found.sa_handler(number);
 }
 
 static sem_t goes_on;
@@ -68,6 +79,8 @@ int main(int count, char **arguments) {
     if (strcmp(wanted, "handler") == 0 || strcmp(wanted, "replace") == 0) signal(SIGINT, handled);
     if (strcmp(wanted, "ignore") == 0) signal(SIGINT, SIG_IGN);
     if (strcmp(wanted, "jump") == 0) signal(SIGINT, jumps);
+    const struct sigaction once = {.sa_handler = handled, .sa_flags = (int)SA_RESETHAND};
+    if (strcmp(wanted, "once") == 0) sigaction(SIGINT, &once, NULL);
     sem_init(&goes_on, 0, 0);
     signal(SIGUSR1, pauses);
     gpu = gpu_open(0);
@@ -86,6 +99,8 @@ int main(int count, char **arguments) {
         if (strcmp(line, "again\n") == 0) launch(NULL);
         if (strcmp(line, "pause\n") == 0) pthread_kill(thread, SIGUSR1);
         if (strcmp(line, "go on\n") == 0) sem_post(&goes_on);
+        if (strcmp(line, "look\n") == 0) sigaction(SIGINT, NULL, &found);
+        if (strcmp(line, "chain\n") == 0) signal(SIGINT, chains);
         if (strcmp(line, "replace\n") != 0) continue;
         signal(SIGINT, replaced);
         printf("replaced\n");

@@ -1,7 +1,7 @@
 /* A handler of SIGINT that jumps out of the begin of a capture (`begin`: it waits for another
  * thread that records; `refused`: the driver will refuse it) or out of its end (`end`). Then the
- * capture ends, if it goes on, and the thread launches until the next SIGINT. Without a handler
- * (`default`) SIGINT ends the process in the begin. */
+ * capture ends, if it goes on, and the thread launches until the next SIGINT. Or (`looks`) another
+ * thread begins a capture: is the handler in place meanwhile? */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -39,6 +39,23 @@ static void *launch(void *nothing) {
     return nothing;
 }
 
+static void *capture(void *nothing) {
+    check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
+    check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
+    return nothing;
+}
+
+static int look(void) {
+    pthread_t other;
+    struct sigaction action;
+    if (pthread_create(&other, NULL, capture, NULL) != 0) return 4;
+    hear();
+    sigaction(SIGINT, NULL, &action);
+    say(action.sa_handler == jump ? "in place" : "gone");
+    pthread_join(other, NULL);
+    return 0;
+}
+
 int main(int count, char **arguments) {
     if (count != 2) return 2;
     const bool ends = strcmp(arguments[1], "end") == 0;
@@ -49,9 +66,10 @@ int main(int count, char **arguments) {
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     check(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     check(gpu_spin(&gpu, stream, 1000), "launch");
-    signal(SIGINT, strcmp(arguments[1], "default") == 0 ? SIG_DFL : jump);
+    signal(SIGINT, jump);
     if (waits && pthread_create(&launcher, NULL, launch, NULL) != 0) return 4;
     say("launched");
+    if (strcmp(arguments[1], "looks") == 0) return look();
     hear();
     if (ends) check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), "begin");
     if (sigsetjmp(before, 1) == 0) {
