@@ -229,7 +229,7 @@ AT_MOST = {
     "largest_circle": 4,
     "files_in_a_folder_max": 30,
     "registrations": 13,
-    "hook_code_lines": 17_383,  # decisions 0017 to 0024, 0033, 0035 and 0036
+    "hook_code_lines": 17_388,  # decisions 0017 to 0024, 0033, 0035 and 0036
     "core_lines": 13_017,
     "core_files": 52,
     "tenant_fields": 186,

@@ -10,8 +10,9 @@
 
 static uint32_t watchers; /* guarded by LOCK_INTERRUPT */
 static _Thread_local bool watching __attribute__((tls_model("initial-exec")));
-static bool installed;            /* guarded by LOCK_INTERRUPT */
-static struct sigaction previous; /* written before the handler is installed, never while it is */
+static bool installed; /* guarded by LOCK_INTERRUPT */
+/* Written before ours is installed, and as it runs if only once. */
+static struct sigaction previous;
 
 /* A handler that was set while ours was installed may hand the signal back to ours, which then
  * means what the process wanted before that one. Without this the two would call each other for
@@ -53,6 +54,12 @@ static bool is_from_here(const siginfo_t *info) {
     return (info->si_code == SI_TKILL || info->si_code == SI_USER) && info->si_pid == getpid();
 }
 
+/* Then it is the one that hands the signal back. */
+static bool is_in_place(const struct sigaction *wanted) {
+    struct sigaction current;
+    return sigaction(SIGINT, NULL, &current) == 0 && current.sa_handler == wanted->sa_handler;
+}
+
 static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     int saved_errno = errno;
     const char *frame = __builtin_frame_address(0);
@@ -62,16 +69,17 @@ static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     const bool is_new = machine_context == above || info == above;
     /* Where the process ends by it, no lock and no call needs to be over first. */
     if (previous.sa_handler != SIG_DFL && locks_put_off(number)) return;
-    wait_interrupted();
-    wait_let_go();
     const bool is_within = frame < passing.frame;
-    const bool is_back = is_within && (!is_new || (replaced_count > 0 && is_from_here(info)));
+    const bool is_raised = is_new && is_within && replaced_count > 0 && is_from_here(info);
+    const bool is_back = is_raised || (!is_new && (is_within || is_in_place(&previous)));
     const uint32_t times_back = is_back ? passing.times_back + 1 : 0;
     const struct passing outer =
         is_within && passing.frame != RAISED ? passing : (struct passing){0};
     passing = (struct passing){frame, times_back};
     struct sigaction wanted = previous;
     if (times_back == 0 && (wanted.sa_flags & SA_RESETHAND)) previous.sa_handler = SIG_DFL;
+    wait_interrupted(); /* who waited may put `previous` back from here on */
+    wait_let_go();
     if (times_back == 0)
         pass_on(&wanted, number, info, machine_context);
     else if (times_back <= replaced_count)
@@ -130,12 +138,8 @@ void interrupt_watch(void) {
 /* Puts the process's disposition back, unless somebody has replaced ours meanwhile. */
 static void restore(void) {
     struct sigaction current;
-    if (installed && sigaction(SIGINT, NULL, &current) == 0) {
-        if (is_ours(&current))
-            sigaction(SIGINT, &previous, NULL);
-        else
-            note_replaced(&current);
-    }
+    if (installed && sigaction(SIGINT, NULL, &current) == 0 && is_ours(&current))
+        sigaction(SIGINT, &previous, NULL);
     installed = false;
 }
 

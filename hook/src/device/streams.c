@@ -22,6 +22,7 @@ static _Atomic bool stale_were_forgotten; /* ever: perhaps one that was just beg
 #define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
 #define CAPTURE_WAITS_NS 1000000000u
+#define STALE_AFTER_NS (2ull * CAPTURE_WAITS_NS) /* no begin waits so long, but in the driver */
 
 /* Who records just now. Tickets grow: who waits for the end of that waits for those alone that had
  * one before. */
@@ -341,6 +342,7 @@ static void add_capture(void *stream, uint64_t owner) {
             .stream = stream,
             .context = entry ? entry->context : unknown,
             .owner = owner,
+            .since_ns = clock_now_ns(),
             .thread = pthread_self(),
             .blocking = entry == NULL || entry->blocking,
         };
@@ -397,6 +399,7 @@ static bool is_stale(const struct driver *cuda, const struct capture_entry *capt
     const struct context *context = entry ? contexts_find(entry->context) : NULL;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     CUcontext popped;
+    if (clock_now_ns() - capture->since_ns < STALE_AFTER_NS) return false;
     if (!contexts_may_ask(context) || cuda->context_push(context->handle) != CUDA_SUCCESS)
         return false;
     const CUresult result = cuda->stream_is_capturing(entry->stream, &status);

@@ -25,6 +25,7 @@ struct capture_entry {
     void *stream;
     uint64_t context;
     uint64_t owner; /* the stream's number, or the context of a thread's own; 0: not known */
+    uint64_t since_ns;
     pthread_t thread;
     bool blocking;
 };

@@ -216,8 +216,8 @@ def test_a_signal_that_comes_after_the_scheduler_s_word_keeps_no_later_one_back(
 def test_a_handler_that_calls_what_it_found_during_a_wait(
     start: Start, scheduler: FakeScheduler
 ) -> None:
-    """It was set when that wait was over. During the next one the signal reaches it, then the one
-    before it, each once."""
+    """It was set when that wait was over. The signal reaches it, then the one before it, each once:
+    during the next wait, and when that is over."""
     program = start("interrupted", "handler")
     client = scheduler.accept()
     client.welcome()
@@ -229,6 +229,7 @@ def test_a_handler_that_calls_what_it_found_during_a_wait(
     program.say("go on")
     client.grant()
     program.expect("launch 0")
+    program.expect("disposition own")
     client.recall_and_drop()
     program.say("chain")
     program.say("again")
@@ -237,6 +238,9 @@ def test_a_handler_that_calls_what_it_found_during_a_wait(
     lines = [program.expect("") for _ in range(4)]
     assert [line for line in lines if line in ("chained", "handled")] == ["chained", "handled"]
     assert f"launch {CANCELLED}" in lines
+    program.signal(signal.SIGINT)  # nobody waits any more
+    assert [program.expect("") for _ in range(2)] == ["chained", "handled"]
+    assert program.is_silent(for_s=0.2)
     assert program.finish() == 0
 
 

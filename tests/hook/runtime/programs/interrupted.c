@@ -79,7 +79,8 @@ int main(int count, char **arguments) {
     if (strcmp(wanted, "handler") == 0 || strcmp(wanted, "replace") == 0) signal(SIGINT, handled);
     if (strcmp(wanted, "ignore") == 0) signal(SIGINT, SIG_IGN);
     if (strcmp(wanted, "jump") == 0) signal(SIGINT, jumps);
-    const struct sigaction once = {.sa_handler = handled, .sa_flags = (int)SA_RESETHAND};
+    const struct sigaction once = {.sa_handler = handled,
+                                   .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     if (strcmp(wanted, "once") == 0) sigaction(SIGINT, &once, NULL);
     sem_init(&goes_on, 0, 0);
     signal(SIGUSR1, pauses);
