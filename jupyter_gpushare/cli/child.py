@@ -7,8 +7,10 @@ kernel tells the two apart: a terminal's signals have `si_code` SI_KERNEL.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 
 _SI_KERNEL = 0x80
@@ -62,17 +64,31 @@ class Child:
                 f"its mode.",
             ) from error
 
-    def wait(self) -> int:
-        """Pass signals on until the command ends; its exit status, or 128 and its signal."""
+    def wait(self, *, ends_s: float | None = None) -> int:
+        """Pass signals on until the command ends; its exit status, or 128 and its signal. A command
+        that has not ended `ends_s` after a SIGTERM is killed."""
+        until_s = math.inf
         while True:
-            info = signal.sigwaitinfo(self._watched)
+            info = self._next_signal(until_s)
+            if info is None:
+                os.kill(self.pid, signal.SIGKILL)
+                until_s = math.inf
+                continue
             if info.si_signo != signal.SIGCHLD:
                 if info.si_code != _SI_KERNEL:
                     os.kill(self.pid, info.si_signo)
+                if info.si_signo == signal.SIGTERM and ends_s is not None:
+                    until_s = min(until_s, time.monotonic() + ends_s)
                 continue
             status = self._reap()
             if status is not None:
                 return status
+
+    def _next_signal(self, until_s: float) -> signal.struct_siginfo | None:
+        """None: none came until then."""
+        if until_s == math.inf:
+            return signal.sigwaitinfo(self._watched)
+        return signal.sigtimedwait(self._watched, max(0.0, until_s - time.monotonic()))
 
     def _reap(self) -> int | None:
         """The exit status once the command has ended. One SIGCHLD may stand for several changes."""

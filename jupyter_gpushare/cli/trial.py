@@ -36,6 +36,9 @@ OWN_PLACES = {
 }
 """Where Jupyter and IPython would write into a user's home otherwise. Jupyter finds extensions and
 kernels of its environment without these folders."""
+_ENDS_S = 30.0
+"""After a SIGTERM. JupyterLab has shut its kernels down by then; a thread of a library, which waits
+for work that nobody gives it, may keep the process for ever."""
 _DESCRIPTION = """Start a JupyterLab whose GPU is simulated, with two example notebooks that share
 it. It needs no GPU and leaves nothing behind: its folder is temporary unless you name one. It
 neither reads nor changes the settings and layout of your own JupyterLab.
@@ -82,7 +85,7 @@ def perform(arguments: argparse.Namespace) -> int:
         extensions = {"jupyter_gpushare": True, "jupyter_lsp": False}
         command += [f"--ServerApp.jpserver_extensions={extensions!r}"]
         try:
-            return Child([*command, *rest[1:]], env).wait()
+            return Child([*command, *rest[1:]], env).wait(ends_s=_ENDS_S)
         finally:
             _end_scheduler(env)
 
