@@ -1,16 +1,21 @@
-"""Interrupts of PyTorch cells that wait for a real device."""
+"""Interrupts on a real device: of PyTorch cells that wait for it, and handlers that jump."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.gpu.support import counters
+from tests.hook.runtime.process import Programs
 from tests.kernel.conftest import SharedGpu
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
 from tests.support.scheduler_process import running_scheduler
+from tests.support.tenants import tenants
 from tests.support.waits import wait_until
 
 ONE_LINE = ["KeyboardInterrupt: This cell was interrupted while it waited for the GPU."]
@@ -82,3 +87,34 @@ def test_an_interrupted_wait_shows_one_line(
     waiter.run(CELLS[work]).ok()
     assert waiter.run("int(kept.sum())").ok().text == str((1 << 20) * ((1 << 20) - 1) // 2)
     waiter.run("more = None\ntorch.cuda.empty_cache()").ok()
+
+
+@pytest.mark.promise("hook-13")
+def test_captures_that_jumps_have_left_let_the_turn_go(tmp_path: Path, headers: Path) -> None:
+    """A handler jumps out of begins and ends wherever the hook lets go of a lock. The driver has
+    no capture then, and the neighbour its turns."""
+    program = Programs(headers, tmp_path).built("leaves_captures")
+
+    def started(word: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [program, word],
+            env=scheduler.env(word, os.environ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    with (
+        tenants(tmp_path / "run", os.environ, quantum_s=0.3) as scheduler,
+        started("jumps") as leaves,
+    ):
+        assert leaves.stdout and int(leaves.stdout.readline().removeprefix("left ")) >= 4
+        turns = counters(scheduler, "jumps")["turns"]
+        with started("launches") as neighbour:
+            wait_until(
+                lambda: counters(scheduler, "jumps")["turns"] >= turns + 3,
+                "both have had turns",
+            )
+            assert counters(scheduler, "launches")["turns"] >= 2
+            assert neighbour.communicate("") and neighbour.returncode == 0
+        assert leaves.communicate("") and leaves.returncode == 0

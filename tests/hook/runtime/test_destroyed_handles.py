@@ -195,6 +195,23 @@ def test_a_handler_that_jumps_out_of_a_capture_leaves_none(
     assert program.finish() == 0, program.errors()
 
 
+@pytest.mark.promise("hook-13")
+def test_a_capture_that_is_left_at_any_lock_lets_the_turn_go(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler
+) -> None:
+    """Before the driver has begun it or ended it, and after. The table has several of one stream
+    then, and none of them goes on."""
+    program = start("leaves_captures", "jumps")
+    client = scheduler.accept()
+    client.welcome(window_ms=20, drain_stall_ms=50)
+    client.grant_request()
+    left = program.expect("left").removeprefix("left ")
+    assert int(left) >= 4
+    client.recall_and_drop()
+    client.grant_request()
+    assert program.finish() == 0, program.errors()
+
+
 @pytest.mark.promise("hook-12")
 def test_a_capture_leaves_the_handlers_of_the_process_alone(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
