@@ -267,6 +267,7 @@ def test_a_launch_that_a_jump_has_left_is_over(
     files.make("full")
     files.wait_for_held("go")
     client.recall()
+    client.expect(DrainStalled)  # the gate is shut
     program.say("now")
     program.expect("told")
     while client.expect(DrainStalled).calls_waiting == 0:
