@@ -360,7 +360,8 @@ CUresult sim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
     pthread_mutex_lock(&capture_lock);
     result = begin(hStream, stream, NULL, mode, &capture);
     pthread_mutex_unlock(&capture_lock);
-    return result;
+    const int fault = faults_check("cuStreamBeginCapture.done");
+    return fault != 0 ? (CUresult)fault : result;
 }
 
 CUresult sim_cuStreamBeginCapture(CUstream hStream) {

@@ -283,6 +283,7 @@ static CUresult free_closed(const struct allocated *closed) {
 void backing_catch_up(void) {
     struct allocated closed;
     CUresult result = CUDA_SUCCESS;
+    streams_forget_stale_captures(); /* which put off every free */
     while (!streams_capture_anywhere() && result == CUDA_SUCCESS && blocks_take_put_off(&closed)) {
         result = free_closed(&closed);
         if (failure_is_sticky((int)result)) {

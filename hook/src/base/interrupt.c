@@ -3,32 +3,50 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/hold.h"
 #include "base/wait.h"
 
 static uint32_t watchers; /* guarded by LOCK_INTERRUPT */
 static _Thread_local bool watching __attribute__((tls_model("initial-exec")));
-static bool installed; /* guarded by LOCK_INTERRUPT */
-/* Written before ours is installed, and as it runs if only once. */
-static struct sigaction previous;
 
-/* A handler that was set while ours was installed may hand the signal back to ours, which then
- * means what the process wanted before that one. Without this the two would call each other for
- * ever. */
-#define REPLACED_MAX 8
-static struct sigaction replaced[REPLACED_MAX]; /* the latest last */
-static uint32_t replaced_count;
+/* What we found, each with a handler of ours that passes the signal on to it. A handler of the
+ * program's that was set while one of ours was installed may hand the signal back to that one as
+ * long as the process lives. So a place changes only where the process has had more dispositions
+ * than there are places. Written under LOCK_INTERRUPT, before its handler is installed. */
+#define PLACES 6
+static struct sigaction found[PLACES];
+static uint32_t places_used;
 
-/* The frame of our handler while it passes a signal on, and how often the signal was handed back to
- * it before. A signal that is handed back comes deeper in the stack, and not from the kernel, or
- * the process has raised it. Any other is a new one: it interrupts the handler before, or that one
- * has left ours by a jump. */
-static _Thread_local struct passing {
-    const char *frame;
-    uint32_t times_back;
-} passing __attribute__((tls_model("initial-exec")));
+static void on_interrupt(uint32_t place, int number, siginfo_t *info, void *machine_context);
+
+#define HANDLER(place)                                                                \
+    static void handler_##place(int number, siginfo_t *info, void *machine_context) { \
+        on_interrupt(place, number, info, machine_context);                           \
+    }
+HANDLER(0)
+HANDLER(1)
+HANDLER(2)
+HANDLER(3)
+HANDLER(4)
+HANDLER(5)
+
+static void (*const handlers[PLACES])(int, siginfo_t *, void *) = {handler_0, handler_1, handler_2,
+                                                                   handler_3, handler_4, handler_5};
+
+/* PLACES: it is none of ours. */
+static uint32_t place_of_ours(const struct sigaction *action) {
+    uint32_t place = 0;
+    while (place < PLACES && action->sa_sigaction != handlers[place])
+        place++;
+    return place;
+}
+
+/* Where ours is installed, the kernel has called it. Else a handler hands the signal back to it. */
+static bool is_installed(uint32_t place) {
+    struct sigaction current;
+    return sigaction(SIGINT, NULL, &current) == 0 && place_of_ours(&current) == place;
+}
 
 /* Does with the signal what the process would have done without us. Async-signal-safe. */
 static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
@@ -42,62 +60,34 @@ static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
         wanted->sa_handler(number);
 }
 
-/* Where a handler has raised the signal, it comes when ours has returned: below this. */
-#define RAISED ((const char *)UINTPTR_MAX)
-
-static bool is_pending(int number) {
-    sigset_t pending;
-    return sigpending(&pending) == 0 && sigismember(&pending, number) == 1;
-}
-
-static bool is_from_here(const siginfo_t *info) {
-    return (info->si_code == SI_TKILL || info->si_code == SI_USER) && info->si_pid == getpid();
-}
-
-/* Then it is the one that hands the signal back. */
-static bool is_in_place(const struct sigaction *wanted) {
-    struct sigaction current;
-    return sigaction(SIGINT, NULL, &current) == 0 && current.sa_handler == wanted->sa_handler;
-}
-
-static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
+static void on_interrupt(uint32_t place, int number, siginfo_t *info, void *machine_context) {
     int saved_errno = errno;
-    const char *frame = __builtin_frame_address(0);
-    /* The kernel puts what it tells about a signal right above the frame of the handler that it
-     * calls: the context on x86-64, the siginfo on Arm. */
-    const void *above = __builtin_dwarf_cfa();
-    const bool is_new = machine_context == above || info == above;
+    const struct sigaction wanted = found[place];
+    const bool is_first = is_installed(place);
     /* Where the process ends by it, no lock and no call needs to be over first. */
-    if (previous.sa_handler != SIG_DFL && locks_put_off(number)) return;
-    const bool is_within = frame < passing.frame;
-    const bool is_raised = is_new && is_within && replaced_count > 0 && is_from_here(info);
-    const bool is_back = is_raised || (!is_new && (is_within || is_in_place(&previous)));
-    const uint32_t times_back = is_back ? passing.times_back + 1 : 0;
-    const struct passing outer =
-        is_within && passing.frame != RAISED ? passing : (struct passing){0};
-    passing = (struct passing){frame, times_back};
-    struct sigaction wanted = previous;
-    if (times_back == 0 && (wanted.sa_flags & SA_RESETHAND)) previous.sa_handler = SIG_DFL;
-    wait_interrupted(); /* who waited may put `previous` back from here on */
+    if (is_first && wanted.sa_handler != SIG_DFL && locks_put_off(number)) return;
+    if (is_first && (wanted.sa_flags & SA_RESETHAND)) {
+        struct sigaction reset = wanted;
+        reset.sa_handler = SIG_DFL;
+        sigaction(number, &reset, NULL);
+    }
+    wait_interrupted();
     wait_let_go();
-    if (times_back == 0)
-        pass_on(&wanted, number, info, machine_context);
-    else if (times_back <= replaced_count)
-        pass_on(&replaced[replaced_count - times_back], number, info, machine_context);
-    passing = is_pending(number) ? (struct passing){RAISED, times_back} : outer;
+    pass_on(&wanted, number, info, machine_context);
     errno = saved_errno;
 }
 
-static bool is_ours(const struct sigaction *action) {
-    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_interrupt;
+static bool is_same(const struct sigaction *one, const struct sigaction *other) {
+    return one->sa_handler == other->sa_handler && one->sa_flags == other->sa_flags &&
+           memcmp(&one->sa_mask, &other->sa_mask, sizeof one->sa_mask) == 0;
 }
 
-/* It may know ours from before, where it has looked during a wait. */
-static void note_replaced(const struct sigaction *by) {
-    if (by->sa_handler == previous.sa_handler || previous.sa_handler == SIG_DFL) return;
-    if (replaced_count == REPLACED_MAX)
-        memmove(replaced, replaced + 1, --replaced_count * sizeof replaced[0]);
-    replaced[replaced_count++] = previous;
+static uint32_t place_for(const struct sigaction *action) {
+    for (uint32_t place = 0; place < places_used && place < PLACES; place++)
+        if (is_same(&found[place], action)) return place;
+    const uint32_t place = places_used++ % PLACES;
+    found[place] = *action;
+    return place;
 }
 
 /* While the dispositions change, a handler that jumps would leave the lock taken. */
@@ -123,32 +113,31 @@ void interrupt_watch(void) {
     watchers += !watching; /* a thread may have left its last wait by a jump */
     watching = true;
     /* Each that begins to wait looks: the program may have replaced ours since the first did. */
-    if (sigaction(SIGINT, NULL, &current) == 0 && !is_ours(&current) &&
-        current.sa_handler != SIG_IGN) {
-        note_replaced(&current);
-        previous = current;
-        struct sigaction ours = current;
-        /* A handler that wants to run once only must not take ours away with it. */
-        ours.sa_flags = (int)(((unsigned)current.sa_flags | SA_SIGINFO) & ~(unsigned)SA_RESETHAND);
-        ours.sa_sigaction = on_interrupt;
-        installed = sigaction(SIGINT, &ours, NULL) == 0;
-    }
+    if (sigaction(SIGINT, NULL, &current) != 0 || place_of_ours(&current) < PLACES ||
+        current.sa_handler == SIG_IGN)
+        return;
+    struct sigaction ours = current;
+    ours.sa_sigaction = handlers[place_for(&current)];
+    /* One that wants to run once only is taken away when it runs. */
+    ours.sa_flags = (int)(((unsigned)current.sa_flags | SA_SIGINFO) & ~(unsigned)SA_RESETHAND);
+    sigaction(SIGINT, &ours, NULL);
 }
 
 /* Puts the process's disposition back, unless somebody has replaced ours meanwhile. */
 static void restore(void) {
     struct sigaction current;
-    if (installed && sigaction(SIGINT, NULL, &current) == 0 && is_ours(&current))
-        sigaction(SIGINT, &previous, NULL);
-    installed = false;
+    if (sigaction(SIGINT, NULL, &current) == 0 && place_of_ours(&current) < PLACES)
+        sigaction(SIGINT, &found[place_of_ours(&current)], NULL);
 }
 
 void interrupt_unwatch(void) {
-    INTERRUPT_BLOCKED();
-    HOLD(LOCK_INTERRUPT);
+    INTERRUPT_BLOCKED(); /* a handler that jumps then leaves no wait */
+    lock_take(LOCK_INTERRUPT);
     /* A wait within this one counts once, and has ended. */
     if (watching && --watchers == 0) restore();
     watching = false;
+    lock_release(LOCK_INTERRUPT);
+    wait_let_go();
 }
 
 void interrupt_after_fork(void) {

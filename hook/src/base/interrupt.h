@@ -2,7 +2,8 @@
  * time, by a handler that cancels the waits and then does what the process wanted. */
 #pragma once
 
-/* A call begins to wait, or has done so; counted, so several threads may. */
+/* A call begins to wait; counted, so several threads may. Or it has done so, and its wait has been
+ * let go (wait.h). */
 void interrupt_watch(void);
 void interrupt_unwatch(void);
 

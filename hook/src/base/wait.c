@@ -94,7 +94,6 @@ bool wait_for(const struct wait_condition *condition, const char *call_name) {
     if (cancelled) atomic_fetch_add(&calls_cancelled, 1);
     if (cancelled) mine.cancelled_at_ns = clock_now_ns();
     interrupt_unwatch();
-    wait_let_go();
     return !cancelled;
 }
 

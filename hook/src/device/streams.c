@@ -17,7 +17,7 @@ static struct streams streams;
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_leaving;
-static _Atomic bool stale_were_forgotten; /* ever: perhaps one that was just beginning */
+static _Atomic uint32_t stale_asked; /* counts questions whether a capture is stale */
 
 #define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
@@ -35,6 +35,8 @@ static _Atomic uint64_t last_ticket;
 static _Thread_local uint32_t last_place __attribute__((tls_model("initial-exec")));
 /* The thread has begun a capture in its own default stream. */
 static _Thread_local bool captures_own __attribute__((tls_model("initial-exec")));
+/* When the thread's latest capture began. */
+static _Thread_local uint32_t stale_asked_before __attribute__((tls_model("initial-exec")));
 
 #define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
 
@@ -357,6 +359,7 @@ uint64_t streams_capture_beginning(void *stream) {
     if (!created) contexts_know_current(&known);
     const uint64_t owner = streams_capture_owner(stream);
     captures_own = captures_own || !created;
+    stale_asked_before = atomic_load(&stale_asked);
     lock_take(LOCK_STREAMS);
     add_capture(stream, owner);
     lock_release(LOCK_STREAMS);
@@ -376,11 +379,15 @@ static const struct capture_entry *find_capture_of(const void *stream, uint64_t 
     return NULL;
 }
 
+/* Another thread may have ended it, and destroyed its stream, before its begin has returned. So it
+ * is not put back for nothing. */
 void streams_capture_begun(void *stream, uint64_t owner, bool is_refused) {
     if (is_refused) return streams_capture_ended(stream, owner);
-    if (!atomic_load(&stale_were_forgotten)) return;
+    if (atomic_load(&stale_asked) == stale_asked_before) return;
     HOLD(LOCK_STREAMS);
-    if (find_capture_of(stream, owner) == NULL) add_capture(stream, owner);
+    const struct stream_entry *entry = find_stream(stream);
+    const bool is_there = entry != NULL && entry->number == owner;
+    if (is_there && find_capture_of(stream, owner) == NULL) add_capture(stream, owner);
 }
 
 void streams_capture_ended(const void *stream, uint64_t owner) {
@@ -402,6 +409,7 @@ static bool is_stale(const struct driver *cuda, const struct capture_entry *capt
     if (clock_now_ns() - capture->since_ns < STALE_AFTER_NS) return false;
     if (!contexts_may_ask(context) || cuda->context_push(context->handle) != CUDA_SUCCESS)
         return false;
+    atomic_fetch_add(&stale_asked, 1); /* before: a begin that the question crosses looks again */
     const CUresult result = cuda->stream_is_capturing(entry->stream, &status);
     cuda->context_pop(&popped);
     return result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
@@ -411,7 +419,6 @@ void streams_forget_stale_captures(void) {
     const struct driver *cuda = driver_get();
     if (cuda == NULL || !streams_capture_anywhere()) return;
     HOLD(LOCK_STREAMS);
-    atomic_store(&stale_were_forgotten, true);
     FORGET_CAPTURES(is_stale(cuda, each));
 }
 

@@ -359,3 +359,96 @@ def test_a_handler_set_while_a_call_waits_stays(start: Start, scheduler: FakeSch
     program.expect("launch 0")
     program.expect("disposition replaced")
     assert program.finish() == 0
+
+
+WAIT, OVER, THE_END = "wait", "over", "the end"
+BETWEEN = ["first", WAIT, "second", OVER, WAIT, OVER, "third", WAIT, OVER]
+PUT_BACK = [WAIT, "second", OVER, WAIT, OVER, "put back"]
+CHAINS: dict[str, tuple[list[str], list[str]]] = {
+    "one set between waits": (BETWEEN, ["third", "second", "first"]),
+    "one that has come and gone": ([*BETWEEN, "again", WAIT, OVER], ["second", "first"]),
+    "one that is put back": (["first", *PUT_BACK], ["first"]),
+    "one put back over none": (PUT_BACK, [THE_END]),
+    "one over none": ([WAIT, "second", OVER, WAIT, OVER], ["second", THE_END]),
+    "the last of many": (["first", WAIT, OVER] * 12 + BETWEEN, ["third", "second", "first"]),
+}
+"""What happens, and the handlers that one signal runs then."""
+
+
+@pytest.mark.promise("hook-12")
+@pytest.mark.parametrize("chain", CHAINS)
+def test_each_handler_of_a_chain_runs_once(
+    start: Start, scheduler: FakeScheduler, chain: str
+) -> None:
+    """As without the hook, whenever each was set. The signal comes when nobody waits."""
+    steps, called = CHAINS[chain]
+    program = start("hands_on")
+    client = scheduler.accept()
+    client.welcome()
+    for step in steps:
+        if step == OVER:
+            client.grant()
+            program.expect("launch 0")
+            client.recall_and_drop()
+            continue
+        program.say(step)
+        program.expect(f"ok {step}")
+        if step == WAIT:
+            client.expect(TurnRequested)
+    program.signal(signal.SIGINT)
+    for each in called:
+        if each == THE_END:
+            assert program.wait() == -signal.SIGINT
+            return
+        assert program.expect("") == each
+    program.say("nothing more")
+    assert program.expect("") == "ok nothing more"
+    assert program.finish() == 0
+
+
+@pytest.mark.promise("hook-12")
+def test_a_signal_of_the_process_itself_reaches_the_handler_of_now(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """That one has left by a jump before, and the wait is deeper in the stack each time."""
+    program = start("hands_on")
+    client = scheduler.accept()
+    client.welcome()
+    for step in ("first", WAIT):
+        program.say(step)
+    client.grant_request()
+    program.expect("launch 0")
+    client.recall_and_drop()
+    program.say("jumps")
+    for _ in range(3):
+        program.say("send")
+        program.say("deep")
+        client.expect(TurnRequested)
+        program.expect("ok send")
+        assert program.expect("") == "jumped"
+        client.expect(RequestWithdrawn)
+    assert program.finish() == 0
+
+
+@pytest.mark.promise("hook-12")
+@pytest.mark.parametrize("call", [3, 4])
+def test_a_handler_that_jumps_as_a_wait_ends_leaves_no_wait(
+    start: Start, scheduler: FakeScheduler, call: int
+) -> None:
+    """The signal comes while the hook puts the program's disposition back: the turn goes back when
+    it is asked for, and nobody asks for another one."""
+    program = start("hands_on")
+    client = scheduler.accept()
+    client.welcome()
+    for step in ("jumps", f"at {call}", "deep"):
+        program.say(step)
+    client.grant_request()
+    program.expect("jumped")
+    client.recall_and_drop()
+    program.say(WAIT)
+    client.grant_request()
+    program.expect("launch 0")
+    client.recall_and_drop()
+    assert program.finish() == 0
+    client.wait_closed()
+    assert client.count(TurnRequested) == 2

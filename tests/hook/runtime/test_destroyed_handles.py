@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import DrainStalled, TurnDropped, TurnRequested
+from jupyter_gpushare.protocol.messages import (
+    DeviceOpened,
+    DrainStalled,
+    MemoryMode,
+    TurnDropped,
+    TurnRequested,
+)
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.two_devices import Files
-from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler, HookedClient
 from tests.support.sim import SimulatedMachine
 
+STALE_AFTER_S = 2.1
+"""The hook asks about captures that are older (streams.c)."""
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 
 
@@ -210,6 +219,59 @@ def test_a_capture_that_is_left_at_any_lock_lets_the_turn_go(
     client.recall_and_drop()
     client.grant_request()
     assert program.finish() == 0, program.errors()
+
+
+@pytest.mark.promise("hook-13")
+def test_memory_freed_beside_a_capture_that_was_left_comes_back(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler
+) -> None:
+    """Nobody else wants the device, so no drain asks which captures are over: allocations do."""
+    program = start("leaves_captures", "frees")
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    client.budget(client.expect(DeviceOpened).device, UNLIMITED)
+    client.grant_request()
+    program.expect("left")
+    client.expect_memory(lambda report: report.bytes_allocated > 64 << 20)
+    client.expect_memory(lambda report: report.bytes_allocated <= 2 << 20)
+    assert program.finish() == 0, program.errors()
+
+
+@pytest.mark.promise("hook-13")
+def test_a_capture_that_another_thread_has_ended_does_not_come_back(
+    opened: Opened, sim: SimulatedMachine
+) -> None:
+    """It had begun, its call has yet to return, and its stream is destroyed. A drain that stalls
+    has asked about another one meanwhile."""
+    faults = "hold cuStreamBeginCapture.done from=second until=begun"
+    shell, client = opened({"GPUSHARE_SIM_FAULTS": faults}, drain_stall_ms=50)
+    files = Files(sim)
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    for line in ("0 create 1", "0 create 2", "0 create 3", "0 poll 3"):
+        shell.told(line)
+    for line in ("1 current", "0 capture 1 2"):
+        shell.told(line)
+    asked_from_s = time.monotonic() + STALE_AFTER_S
+    files.make("second")
+    shell.say("1 capture 2 2")
+    files.wait_for_held("begun")
+    client.recall()
+    while time.monotonic() < asked_from_s:
+        client.expect(DrainStalled)
+    client.expect(DrainStalled)
+    client.reopen()
+    shell.told("0 release")
+    shell.told("0 end_capture 2")
+    shell.told("0 destroy 2")
+    files.make("begun")
+    shell.expect("1 capture 0")
+    shell.told("0 end_capture 1")
+    client.contention(waiters=0, tenants=1)
+    shell.told("0 spin p 1000")
+    client.contention(waiters=1)
+    client.recall_and_drop()
 
 
 @pytest.mark.promise("hook-12")

@@ -1,6 +1,6 @@
 /* A handler of SIGINT that jumps out of the begin and out of the end of a capture, at each place
  * there where the hook lets go of a lock. It says how often it did. Then it launches until its
- * input ends. With another word than `jumps` it does that only. */
+ * input ends (`jumps`), and allocates and frees (`frees`). `launches`: it does that only. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "gpu.h"
+
+#define BYTES (1u << 20)
 
 static sigjmp_buf before;
 static _Thread_local int counted, jump_at;
@@ -63,10 +65,12 @@ static bool captures(CUstream stream) {
 
 int main(int count, char **arguments) {
     if (count != 2) return 2;
-    const bool jumps = strcmp(arguments[1], "jumps") == 0;
+    const bool jumps = strcmp(arguments[1], "launches") != 0;
+    const bool frees = strcmp(arguments[1], "frees") == 0;
     struct gpu gpu = gpu_open(0);
     struct pollfd input = {.fd = 0, .events = POLLIN};
     CUstream stream;
+    CUdeviceptr memory;
     int left = 0;
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     check(gpu_spin(&gpu, stream, 1000), "launch");
@@ -84,6 +88,8 @@ int main(int count, char **arguments) {
     while (poll(&input, 1, 0) == 0) {
         check(gpu_spin(&gpu, stream, 1000000), "launch");
         check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+        if (frees) check(cuMemAlloc(&memory, BYTES), "cuMemAlloc");
+        if (frees) check(cuMemFree(memory), "cuMemFree");
     }
     return 0;
 }
