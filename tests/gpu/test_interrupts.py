@@ -14,6 +14,7 @@ from tests.hook.runtime.process import Programs
 from tests.kernel.conftest import SharedGpu
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
+from tests.support.memory_tenants import cuda_headers
 from tests.support.scheduler_process import running_scheduler
 from tests.support.tenants import tenants
 from tests.support.waits import wait_until
@@ -90,10 +91,10 @@ def test_an_interrupted_wait_shows_one_line(
 
 
 @pytest.mark.promise("hook-13")
-def test_captures_that_jumps_have_left_let_the_turn_go(tmp_path: Path, headers: Path) -> None:
+def test_captures_that_jumps_have_left_let_the_turn_go(tmp_path: Path) -> None:
     """A handler jumps out of begins and ends wherever the hook lets go of a lock. The driver has
     no capture then, and the neighbour its turns."""
-    program = Programs(headers, tmp_path).built("leaves_captures")
+    program = Programs(cuda_headers(), tmp_path).built("leaves_captures")
 
     def started(word: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
