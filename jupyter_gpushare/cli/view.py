@@ -6,11 +6,16 @@ import argparse
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jupyter_gpushare.reports.node_tokens import TokensError, new_token
 
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from jupyter_gpushare.view.callers import Viewers
 
 AUDIENCE = "gpushare"
 _DESCRIPTION = """Show all nodes in one place: who has which GPU, and who waits. Schedulers report
@@ -89,7 +94,6 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
 def perform(arguments: argparse.Namespace) -> int:
     _check(arguments)
     from jupyter_gpushare.hub.auth import HubUnavailable
-    from jupyter_gpushare.view.callers import hub_callers
     from jupyter_gpushare.view.service import (
         ViewError,
         make_private_dir,
@@ -104,11 +108,27 @@ def perform(arguments: argparse.Namespace) -> int:
         options = options_for(arguments, os.environ)
         if options.data_dir is not None:
             make_private_dir(options.data_dir)
-        callers = hub_callers(os.environ)
+        callers = _hub_callers(os.environ)
         asyncio.run(serve(options, callers))
     except (HubUnavailable, UsageFileError, ViewError) as error:
         raise UsageError(str(error)) from error
     return os.EX_OK
+
+
+def _hub_callers(environ: Mapping[str, str]) -> Viewers:
+    """For a service of a hub; raises HubUnavailable where there is no hub to ask."""
+    from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
+
+    tokens = hub_tokens(environ)
+    for name in ("JUPYTERHUB_API_TOKEN", "JUPYTERHUB_CLIENT_ID"):
+        if not environ.get(name):
+            raise HubUnavailable(
+                f"{name} is not set, so nobody could log in. Let JupyterHub start the view as a "
+                f"service (c.GPUShare.view = True), or set what docs/view.md lists."
+            )
+    from jupyter_gpushare.view.oauth import OAuthCallers
+
+    return OAuthCallers(tokens)
 
 
 def perform_token(arguments: argparse.Namespace) -> int:

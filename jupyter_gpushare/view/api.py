@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import tornado.web
-from tornado.httputil import HTTPServerRequest
 
 from . import pages
-from .callers import CallerRefused, MetricsToken, Viewer, Viewers
+from .callers import CallerRefused, MetricsToken, Viewer, Viewers, is_opened
 from .fleet import Fleet
 from .follow import PageFollowers
 from .headers import DATA_HEADERS, PAGE_HEADERS
@@ -64,12 +63,6 @@ class ViewState:
     def url(self, route: str) -> str:
         """The pattern of a route that is given without the prefix, such as `api/v1/nodes`."""
         return f"{re.escape(self.prefix)}{route}"
-
-
-def is_opened(request: HTTPServerRequest) -> bool:
-    """By somebody at a browser, not by a script of a page: that would be led in circles. Programs
-    and old browsers do not say."""
-    return request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
 
 
 class QueryRefused(Exception):

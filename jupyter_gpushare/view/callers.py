@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
+from tornado.httputil import HTTPServerRequest
 from tornado.web import RequestHandler
 
 from jupyter_gpushare.hub.auth import HubError, HubTokens, token_of
@@ -36,6 +36,12 @@ class Viewers(Protocol):
 
     def routes(self, prefix: str) -> list[tuple[Any, ...]]:
         """Through which people log in. The page leads them to `login` below the prefix."""
+
+
+def is_opened(request: HTTPServerRequest) -> bool:
+    """By somebody at a browser, not by a script of a page: that would be led in circles. Programs
+    and old browsers do not say."""
+    return request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
 
 
 async def caller_of_token(tokens: HubTokens, authorization: str) -> Viewer:
@@ -71,19 +77,3 @@ class MetricsToken:
             log.warning("the file of the metrics token cannot be read: %s", error)
             return False
         return bool(kept) and hmac.compare_digest(kept, shown.encode("utf-8", "replace"))
-
-
-def hub_callers(environ: Mapping[str, str]) -> Viewers:
-    """For a service of a hub; raises HubUnavailable where there is no hub to ask."""
-    from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
-
-    tokens = hub_tokens(environ)
-    for name in ("JUPYTERHUB_API_TOKEN", "JUPYTERHUB_CLIENT_ID"):
-        if not environ.get(name):
-            raise HubUnavailable(
-                f"{name} is not set, so nobody could log in. Let JupyterHub start the view as a "
-                f"service (c.GPUShare.view = True), or set what docs/view.md lists."
-            )
-    from .oauth import OAuthCallers
-
-    return OAuthCallers(tokens)

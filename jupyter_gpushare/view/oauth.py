@@ -14,8 +14,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from jupyter_gpushare.hub.auth import HubError, HubTokenRefused, HubTokens
 
-from .api import is_opened
-from .callers import CallerRefused, Viewer, caller_of_token
+from .callers import CallerRefused, Viewer, caller_of_token, is_opened
 from .headers import PAGE_HEADERS
 
 _WITHOUT_XSRF = ("no-cors", "websocket")
