@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyter_gpushare.client import SchedulerClient
-from jupyter_gpushare.core.shares.caps import parse as parse_caps
-from jupyter_gpushare.core.shares.entries import EntryError, is_tenant
+from jupyter_gpushare.core.shares.entries import EntryError, is_tenant, parse_caps
 
 from .errors import UsageError
 from .naming import full_name, notebook_named

@@ -35,9 +35,8 @@ from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds, TenantId
 from .order.recent import RecentUses
-from .shares.entries import value_of
+from .shares.entries import value_of, weight_of
 from .shares.usage import Usage
-from .shares.weights import weight_of
 
 ABSENCE_S = 1.0
 """Who is away for less has not been away."""

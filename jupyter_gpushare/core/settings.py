@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from .ids import Seconds
-from .shares import caps, classes, guarantees, weights
-from .shares.entries import EntryError
+from .shares import classes, guarantees
+from .shares.entries import EntryError, parse_caps, parse_weights
 
 T = TypeVar("T")
 
@@ -78,13 +78,13 @@ class Visibility(enum.Enum):
 
 RESERVE_BY_SIZE = -1
 ENTRIES: dict[str, Callable[[str], object]] = {
-    "weights": weights.parse,
+    "weights": parse_weights,
     "allowed_classes": classes.parse,
     "requests": guarantees.parse,
     "limits": guarantees.parse,
     "hard_limits": guarantees.parse,
-    "memory_caps": caps.parse,
-    "user_memory_caps": caps.parse,
+    "memory_caps": parse_caps,
+    "user_memory_caps": parse_caps,
 }
 """Settings with entries for users and groups, and what reads them."""
 

@@ -34,12 +34,10 @@ from .limits import judge, rules_of
 from .order.lines import Lines
 from .records import Client, Device, Grace, Hold, Obstacle, Placement, Tenant, Turn
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
-from .shares.caps import cap_of, cap_of_tenant, tighter
-from .shares.caps import parse as parse_caps
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
+from .shares.entries import cap_of, cap_of_tenant, parse_caps, parse_weights, tighter
 from .shares.guarantees import Preset, Standing
-from .shares.weights import parse
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,
@@ -106,7 +104,7 @@ class State:
     @property
     def weights(self) -> Mapping[str, float]:
         """Of owners and groups; none where all are equal."""
-        return {} if self.settings.sharing is Preset.EQUAL else parse(self.settings.weights)
+        return {} if self.settings.sharing is Preset.EQUAL else parse_weights(self.settings.weights)
 
     @property
     def turns_are_on(self) -> bool:

@@ -14,8 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpushare.core.shares.entries import EntryError
-from jupyter_gpushare.core.shares.weights import WEIGHT_MAX, WEIGHT_MIN, parse
+from jupyter_gpushare.core.shares.entries import (
+    WEIGHT_MAX,
+    WEIGHT_MIN,
+    EntryError,
+    parse_weights,
+)
 
 from .base.errors import SimulationError
 from .base.workload import GIB, Cell, Notebook, Workload
@@ -234,7 +238,7 @@ def _weights(number: int, weights: object) -> str:
         _number(number, weights, owner, None, low=WEIGHT_MIN, high=WEIGHT_MAX)
     text = ", ".join(f"{owner}={float(weight)}" for owner, weight in weights.items())
     try:
-        is_read = parse(text) == weights
+        is_read = parse_weights(text) == weights
     except EntryError:
         is_read = False
     if not is_read:

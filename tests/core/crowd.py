@@ -25,7 +25,7 @@ from jupyter_gpushare.core.commands import (
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
-from jupyter_gpushare.core.shares.weights import parse, weight_of
+from jupyter_gpushare.core.shares.entries import parse_weights, weight_of
 
 DRAIN_S = 0.01
 START_S: Seconds = 1000.0
@@ -239,7 +239,7 @@ class Crowd:
         return (member for member in self.members.values() if device in member.devices)
 
     def weight(self, owner: str) -> float:
-        return weight_of(parse(self.scheduler.settings.weights), owner, ())
+        return weight_of(parse_weights(self.scheduler.settings.weights), owner, ())
 
     # ---- words -------------------------------------------------------------------------------
 

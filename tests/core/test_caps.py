@@ -12,7 +12,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, TellMemoryLimit
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
-from jupyter_gpushare.core.shares.caps import parse as caps_of
+from jupyter_gpushare.core.shares.entries import parse_caps as caps_of
 
 from .desk import Desk
 from .many_runs import many_runs

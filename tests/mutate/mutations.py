@@ -371,7 +371,7 @@ MUTATIONS = [
     ),
     Mutation(
         "A notebook's own cap goes before its user's",
-        "shares/caps",
+        "shares/entries",
         "return cap_of(caps, owner, groups) if own is None else own",
         "return cap_of(caps, owner, groups)",
         "caps",

@@ -1,17 +1,26 @@
 """What an admin writes of users and groups in one line, such as `ann=2, @staff=3`; of notebooks
 too, where that means something (`ann:train.ipynb=8GiB`).
 
-A user's own entry goes before those of groups; of several groups the largest value counts.
+A user's own entry goes before those of groups; of several groups the largest value counts. Weights
+say who counts how much, caps how much device memory users may have.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 GROUP_SIGN = "@"
 TENANT_SIGN = ":"
+WEIGHT_MIN, WEIGHT_MAX = 0.001, 1000.0
+DEFAULT_WEIGHT = 1.0
 _SHOWN_MAX = 60
+_UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_SIZE = re.compile(r"(?P<number>\d{1,18}(\.\d{1,6})?)\s*(?P<unit>[kmgt]ib|)", re.ASCII)
+_BYTES_MAX = 1 << 62
 
 V = TypeVar("V", int, float, str)
 
@@ -70,3 +79,65 @@ def name_of_tenant(owner: str, name: str) -> str:
 def is_tenant(name: str) -> bool:
     """Whether an entry of this name is a notebook's."""
     return TENANT_SIGN in name and not name.startswith(GROUP_SIGN)
+
+
+# ---- weights --------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=16)
+def parse_weights(text: str) -> Mapping[str, float]:
+    """Weights by user name, and by `@` and the name of a group, which nobody changes. Raises
+    EntryError."""
+    return parse_entries(text, what="weight", example="ann=2 or @staff=3", read=_weight)
+
+
+def weight_of(weights: Mapping[str, float], owner: str, groups: Iterable[str]) -> float:
+    """The weight of a user who is in these groups."""
+    found = value_of(weights, owner, groups)
+    return DEFAULT_WEIGHT if found is None else found
+
+
+def _weight(name: str, text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise EntryError(
+            f"The weight of {name} is {text[:20]!r}. Give a number from {WEIGHT_MIN:g} to "
+            f"{WEIGHT_MAX:g}."
+        )
+    return weight
+
+
+# ---- caps -----------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=32)
+def parse_caps(text: str) -> Mapping[str, int]:
+    """Bytes by user name, and by `@` and the name of a group. Raises EntryError."""
+    return parse_entries(text, what="cap", example="ann=20GiB or @guests=8GiB", read=_cap)
+
+
+def cap_of(caps: Mapping[str, int], owner: str, groups: Iterable[str]) -> int:
+    """Of a user who is in these groups; 0: none."""
+    return value_of(caps, owner, groups) or 0
+
+
+def cap_of_tenant(caps: Mapping[str, int], owner: str, groups: Iterable[str], name: str) -> int:
+    """Of a notebook. Its own entry goes before those of its user and of groups."""
+    own = value_of(caps, name_of_tenant(owner, name), ())
+    return cap_of(caps, owner, groups) if own is None else own
+
+
+def tighter(*caps: int) -> int:
+    """The least of these; 0 is none."""
+    return min(filter(None, caps), default=0)
+
+
+def _cap(name: str, text: str) -> int:
+    found = _SIZE.fullmatch(text.lower())
+    size = 0 if found is None else int(float(found["number"]) * _UNITS[found["unit"]])
+    if not 0 < size <= _BYTES_MAX:
+        raise EntryError(f"The cap of {name} is {text[:20]!r}. Give a size such as 20GiB.")
+    return size

@@ -9,7 +9,7 @@ from jupyter_gpushare.core.settings import (
     SettingsError,
     StartSettings,
 )
-from jupyter_gpushare.core.shares.caps import parse
+from jupyter_gpushare.core.shares.entries import parse_caps
 
 SMALLEST_BYTES = 1 << 20
 CAPS = ("memory_caps", "user_memory_caps")
@@ -19,7 +19,7 @@ def check_sizes(settings: SchedulerSettings | StartSettings) -> None:
     """Raises SettingsError for a size above 0 and below 1 MiB. 0 keeps its meaning."""
     if isinstance(settings, SchedulerSettings):
         for name in CAPS:
-            for who, cap_bytes in parse(getattr(settings, name)).items():
+            for who, cap_bytes in parse_caps(getattr(settings, name)).items():
                 _check(f"{name}: The cap of {who}", cap_bytes)
     rows = SETTINGS if isinstance(settings, SchedulerSettings) else START_SETTINGS
     for row in rows:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.settings import SchedulerSettings
-from jupyter_gpushare.core.shares.weights import parse, weight_of
+from jupyter_gpushare.core.shares.entries import parse_weights, weight_of
 
 from .hardware import Hardware
 from .workload import GIB, Notebook
@@ -32,5 +32,5 @@ class World:
 
     def weights(self, notebooks: Sequence[Notebook]) -> dict[str, float]:
         """What their owners are entitled to, against each other."""
-        weights = parse(self.settings.weights)
+        weights = parse_weights(self.settings.weights)
         return {each.owner: weight_of(weights, each.owner, each.groups) for each in notebooks}
