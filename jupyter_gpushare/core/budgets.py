@@ -24,10 +24,11 @@ from dataclasses import dataclass, field
 from .ahead import STEP_BYTES, free_goes_ahead, less_goes_ahead, slack_goes_ahead
 from .commands import Ahead
 from .ids import ClientId, DeviceId, Seconds, TenantId
-from .ledger import Attention, Share, SpaceRequest
+from .ledger import Attention, Share
 from .order.line import Rank
 from .records import Tenant
 from .space.copiers import NO_COPIES, who_copies
+from .space.requests import SpaceRequest
 from .space.victims import bytes_for_one_other, victims_are_asked
 
 SLACK_BYTES_MAX = 256 << 20

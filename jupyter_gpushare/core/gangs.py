@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, TenantId
-from .records import Obstacle, Tenant
+from .records import Tenant
+from .space.requests import Obstacle
 from .state import State
 
 PASSED_MAX = 4

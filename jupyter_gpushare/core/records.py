@@ -3,7 +3,6 @@ all, and keeps together what follows from them."""
 
 from __future__ import annotations
 
-import enum
 import math
 from collections import deque
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .shares.classes import DEFAULT, ORDINARY, TenantClass
 from .shares.guarantees import Standing
+from .space.requests import Obstacle as Obstacle  # estimates.py has it from here
+from .space.requests import ObstacleKind as ObstacleKind
 from .space.requests import SpaceRequest
 from .swap_budget import SwapBudget
 from .transitions import ASKED_BACK, ClientState, TenantState
@@ -49,45 +50,6 @@ class Placement:
     """The devices as CUDA_VISIBLE_DEVICES names them."""
     reason: str = ""
     """One sentence on what is wrong, one on what to do."""
-
-
-class ObstacleKind(enum.Enum):
-    """Why there is no space."""
-
-    ITSELF = "itself"
-    """The tenant has more than the device could give it if it were alone."""
-    FOREIGN = "foreign"
-    """Memory of programs that are not under us, and of the driver."""
-    CONTEXTS = "contexts"
-    """CUDA contexts of clients; the tenant is the other one whose take most."""
-    ENDED = "ended"
-    """Memory of processes that have ended, which the driver has not freed yet."""
-    FIXED = "fixed"
-    """Another tenant's memory cannot be moved."""
-    FAILED = "failed"
-    """Another tenant's context has failed and keeps its memory until that process ends."""
-    SILENT = "silent"
-    """Another tenant was asked to release memory and does not."""
-    HOST = "host"
-    """The host has no space for another tenant's memory."""
-    HOLDER = "holder"
-    """Another tenant has a turn on the device."""
-    NEEDED = "needed"
-    """Another tenant's memory could not come back beside one more context."""
-    RETRY = "retry"
-    """There was no space a moment ago, for an unknown reason; it will be tried again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacle:
-    """The largest thing in the way, and how many bytes are missing on the device, or on the host
-    where that has no space."""
-
-    kind: ObstacleKind
-    device: DeviceId
-    bytes_in_the_way: int
-    bytes_short: int
-    tenant: TenantId | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -27,8 +27,9 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import UNLIMITED_BYTES, Share
 from .needs import Needs
 from .policy import progress_time_s
-from .records import Client, Device, ObstacleKind, Tenant
+from .records import Client, Device, Tenant
 from .space.obstacles import comes_back_no_more, obstacle
+from .space.requests import ObstacleKind
 from .space.waits import Space
 from .state import State
 from .transitions import WITH_TURN

@@ -16,11 +16,12 @@ from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
 from .needs import is_waiting, left_s
 from .policy import turn_ends_s, waits_for_its_memory
-from .records import Client, Device, Obstacle, Placement, Tenant
+from .records import Client, Device, Placement, Tenant
 from .settings import SchedulerSettings
 from .shares.guarantees import Entitlement
 from .shares.usage import Usage
 from .space.obstacles import obstacle_to_tell
+from .space.requests import Obstacle
 from .state import State
 from .transitions import TenantState
 

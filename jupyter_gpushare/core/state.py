@@ -32,12 +32,13 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import judge, rules_of
 from .order.lines import Lines
-from .records import Client, Device, Grace, Hold, Obstacle, Placement, Tenant, Turn
+from .records import Client, Device, Grace, Hold, Placement, Tenant, Turn
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
 from .shares.entries import cap_of, cap_of_tenant, parse_caps, parse_weights, tighter
 from .shares.guarantees import Preset, Standing
+from .space.requests import Obstacle
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,

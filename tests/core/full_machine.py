@@ -26,12 +26,13 @@ from jupyter_gpushare.core.policy import (
     served_among_gangs,
     still_in_the_way,
 )
-from jupyter_gpushare.core.records import Obstacle, Tenant
+from jupyter_gpushare.core.records import Tenant
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, Status
 from jupyter_gpushare.core.space.obstacles import obstacle
+from jupyter_gpushare.core.space.requests import Obstacle
 from jupyter_gpushare.core.state import State
 from jupyter_gpushare.core.turns import Turns
 

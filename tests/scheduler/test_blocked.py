@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.core.ids import DeviceId, TenantId
-from jupyter_gpushare.core.records import Obstacle, ObstacleKind
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, TenantCounters, TenantSnapshot
+from jupyter_gpushare.core.space.requests import Obstacle, ObstacleKind
 from jupyter_gpushare.scheduler.identity.tenants import TenantBook
 from jupyter_gpushare.scheduler.identity.tokens import TenantRecord
 from jupyter_gpushare.scheduler.service.blocked import (

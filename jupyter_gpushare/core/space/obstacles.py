@@ -12,8 +12,9 @@ from ..host.exchange import exchanged_bytes, host_lacks_bytes
 from ..ids import Seconds, TenantId
 from ..ledger import Share
 from ..needs import is_waiting
-from ..records import Device, Obstacle, ObstacleKind, Tenant, bytes_while_held
+from ..records import Device, Tenant, bytes_while_held
 from ..state import State
+from .requests import Obstacle, ObstacleKind
 
 InTheWay = tuple[int, ObstacleKind, Share]
 

@@ -12,14 +12,10 @@ the device shows.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ..ids import ClientId, Seconds
-
-if TYPE_CHECKING:
-    from ..records import Obstacle
-
+from ..ids import ClientId, DeviceId, Seconds, TenantId
 
 GRACE_S = 0.5
 """The device's samples and the clients' reports are not of one moment (needs.py)."""
@@ -28,6 +24,45 @@ REPEATS_MANY = 3
 long as others release that, but for the last tries it is to be certain."""
 UNCERTAIN_S_MAX = 2.0
 """Where memory changes all the time, no look is certain. Nobody waits longer for one."""
+
+
+class ObstacleKind(enum.Enum):
+    """Why there is no space."""
+
+    ITSELF = "itself"
+    """The tenant has more than the device could give it if it were alone."""
+    FOREIGN = "foreign"
+    """Memory of programs that are not under us, and of the driver."""
+    CONTEXTS = "contexts"
+    """CUDA contexts of clients; the tenant is the other one whose take most."""
+    ENDED = "ended"
+    """Memory of processes that have ended, which the driver has not freed yet."""
+    FIXED = "fixed"
+    """Another tenant's memory cannot be moved."""
+    FAILED = "failed"
+    """Another tenant's context has failed and keeps its memory until that process ends."""
+    SILENT = "silent"
+    """Another tenant was asked to release memory and does not."""
+    HOST = "host"
+    """The host has no space for another tenant's memory."""
+    HOLDER = "holder"
+    """Another tenant has a turn on the device."""
+    NEEDED = "needed"
+    """Another tenant's memory could not come back beside one more context."""
+    RETRY = "retry"
+    """There was no space a moment ago, for an unknown reason; it will be tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """The largest thing in the way, and how many bytes are missing on the device, or on the host
+    where that has no space."""
+
+    kind: ObstacleKind
+    device: DeviceId
+    bytes_in_the_way: int
+    bytes_short: int
+    tenant: TenantId | None = None
 
 
 @dataclass(slots=True, eq=False)

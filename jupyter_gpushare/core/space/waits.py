@@ -21,10 +21,10 @@ from ..commands import MeasureDevice, TellSpace, TellSpaceAwaited
 from ..events import SpaceRequested
 from ..ids import ClientId, DeviceId, Seconds, TenantId
 from ..ledger import Share
-from ..records import Client, Device, Obstacle, ObstacleKind, Tenant
+from ..records import Client, Device, Tenant
 from ..state import State
 from .obstacles import in_the_way_of_space
-from .requests import UNCERTAIN_S_MAX, SpaceRequest
+from .requests import UNCERTAIN_S_MAX, Obstacle, ObstacleKind, SpaceRequest
 
 
 class Space:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from jupyter_gpushare.core.records import Obstacle
+from jupyter_gpushare.core.space.requests import Obstacle
 
 from .waits import length
 

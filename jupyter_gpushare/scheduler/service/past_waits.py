@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 
 from jupyter_gpushare.core.estimates import Reason, Waiter
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
-from jupyter_gpushare.core.records import Obstacle
 from jupyter_gpushare.core.shown.moves import Begun, Move
+from jupyter_gpushare.core.space.requests import Obstacle
 
 from .timeline import LANES_MAX, Label, LabelOf, OwnTime
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jupyter_gpushare.core.estimates import Reason, reason_of_order
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
-from jupyter_gpushare.core.records import Obstacle
+from jupyter_gpushare.core.space.requests import Obstacle
 
 from .past_waits import Cause, Had, Holders, Lanes, PastWaits, Wait, what_is
 from .timeline import Label

@@ -9,7 +9,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.budgets import MEASURE_PERIOD_S, SPACE_KEPT_S
 from jupyter_gpushare.core.commands import MeasureDevice, TellSpaceAwaited
 from jupyter_gpushare.core.ids import ClientId, DeviceId
-from jupyter_gpushare.core.space.contexts import SETTLED_S
+from jupyter_gpushare.core.ledger import SETTLED_S
 from jupyter_gpushare.core.space.requests import REPEATS_MANY, UNCERTAIN_S_MAX
 from tests.core.memory_desk import TOTAL, MemoryDesk
 from tests.core.test_memory_waits import await_recall, let_pass

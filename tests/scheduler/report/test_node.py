@@ -10,13 +10,13 @@ import pytest
 
 from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.core.ids import DeviceId, TenantId
-from jupyter_gpushare.core.records import Obstacle, ObstacleKind
 from jupyter_gpushare.core.snapshot import (
     DeviceSnapshot,
     Snapshot,
     TenantMemorySnapshot,
     TenantSnapshot,
 )
+from jupyter_gpushare.core.space.requests import Obstacle, ObstacleKind
 from jupyter_gpushare.reports.delta import Whose
 from jupyter_gpushare.reports.problems import problems_of
 from jupyter_gpushare.reports.waits import WaitCounter
