@@ -41,7 +41,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .ahead import may_come_ahead
 from .commands import RecallReason
 from .gangs import GangLook
 from .ids import DeviceId, Seconds, TenantId
@@ -58,6 +57,7 @@ from .records import (
 )
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
+from .space.ahead import may_come_ahead
 from .space.obstacles import Largest, obstacle, obstacle_on
 from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, TenantState

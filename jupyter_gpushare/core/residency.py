@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from .ahead import line_matters, may_copy, shares_ahead
 from .budgets import (
     MEASURE_PERIOD_S,
     BudgetChange,
     Decision,
-    Figures,
     Measuring,
     decide,
     noticed_bytes,
@@ -28,6 +26,8 @@ from .ledger import UNLIMITED_BYTES, Share
 from .needs import Needs
 from .policy import progress_time_s
 from .records import Client, Device, Tenant
+from .space.ahead import line_matters, may_copy, shares_ahead
+from .space.figures import Figures
 from .space.obstacles import comes_back_no_more, obstacle
 from .space.requests import ObstacleKind
 from .space.waits import Space

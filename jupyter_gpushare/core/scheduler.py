@@ -27,7 +27,6 @@ import traceback
 from collections.abc import Iterable, Iterator, Set
 
 from . import events as ev
-from .ahead import bus_is_used
 from .changes import TAIL, Alarm, Outbox, Teller
 from .commands import Command, RenewConnection, ReportFailure, TellSettings, WakeAt
 from .errors import (
@@ -51,6 +50,7 @@ from .remembered import remember, to_remember
 from .residency import Residency
 from .settings import SchedulerSettings
 from .snapshot import Snapshot, Status
+from .space.ahead import bus_is_used
 from .state import State
 from .transitions import WITH_TURN, ClientTrigger
 from .turns import Turns

@@ -7,7 +7,8 @@ import pickle
 import pytest
 
 from jupyter_gpushare.core import residency
-from jupyter_gpushare.core.budgets import Decision, Figures, decide
+from jupyter_gpushare.core.budgets import Decision, decide
+from jupyter_gpushare.core.space.figures import Figures
 
 from .memory_desk import USABLE, MemoryDesk
 

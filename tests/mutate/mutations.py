@@ -1328,7 +1328,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Who waits for a turn stops at once",
-        "ahead",
+        "space/ahead",
         "(share.copies.told or not attention.copying)",
         "(not attention.copying)",
         "space/copiers",
@@ -1342,21 +1342,21 @@ MUTATIONS = [
     ),
     Mutation(
         "Who leaves the line may copy at once",
-        "ahead",
+        "space/ahead",
         "(share.copies.told or not attention.copying)",
         "share.copies.told",
         "space/copies_read",
     ),
     Mutation(
         "Who is served sooner than before is asked later, at once",
-        "ahead",
+        "space/ahead",
         "for tenant in state.changes.to_tell.tenants.values():",
         "for tenant in state.touched.values():",
         "space/copies_read",
     ),
     Mutation(
         "Who leaves the line is asked at once",
-        "ahead",
+        "space/ahead",
         "if attention.owing and share.bytes_movable > 0:",
         "if False:",
         "space/copies_read",
@@ -1419,7 +1419,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Nobody copies while the holder does",
-        "ahead",
+        "space/ahead",
         """        and state.turns_are_on
         and device.memory.bus_used_until_s is None
 """,
@@ -1429,7 +1429,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Nobody copies while all run at once",
-        "ahead",
+        "space/ahead",
         """        and state.turns_are_on
         and device.memory.bus_used_until_s is None
 """,
@@ -1439,7 +1439,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Nobody copies with `restore_ahead` off",
-        "ahead",
+        "space/ahead",
         "state.settings.restore_ahead is RestoreAhead.ON",
         "True",
         "space/copiers",

@@ -10,14 +10,11 @@ copies: its turn would wait for the bus.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..ids import ClientId, Seconds
+from ..ledger import Share
 from ..transitions import ClientState
-
-if TYPE_CHECKING:
-    from ..budgets import Budgets, Figures
-    from ..ledger import Share
+from .figures import Budgets, Figures
 
 THINKS_S: Seconds = 0.2
 """Who has used the device within this time may be about to run the next cell of many, which would

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from ..ahead import STEP_BYTES
 from ..ids import ClientId, Seconds
 from ..ledger import Share
-
-if TYPE_CHECKING:
-    from ..budgets import Budgets, Figures
+from .ahead import STEP_BYTES
+from .figures import Budgets, Figures
 
 VICTIMS_AHEAD_MAX = 4
 """So many park at a time for what comes back ahead: a report of anybody is looked at meanwhile, and

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare.core import ahead
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.budgets import REFRESH_S
 from jupyter_gpushare.core.commands import Ahead, Command, ReportSilent, TellBudget
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.ledger import DeviceMemory
 from jupyter_gpushare.core.settings import MemoryMode, RestoreAhead, TurnTaking
+from jupyter_gpushare.core.space import ahead
 from jupyter_gpushare.core.space.copiers import THINKS_S
 
 from ..memory_desk import RESERVE, TOTAL, USABLE, MemoryDesk

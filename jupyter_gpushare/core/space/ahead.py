@@ -11,18 +11,15 @@ still has it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from .host.exchange import host_is_short
-from .ids import ClientId, Seconds
-from .ledger import Share
-from .settings import RestoreAhead
-from .transitions import WITH_TURN
-
-if TYPE_CHECKING:
-    from .budgets import Budgets, Figures
-    from .records import Client, Device, Tenant
-    from .state import State
+from ..host.exchange import host_is_short
+from ..ids import ClientId, Seconds
+from ..ledger import Share
+from ..records import Client, Device, Tenant
+from ..settings import RestoreAhead
+from ..state import State
+from ..transitions import WITH_TURN
+from .figures import Budgets, Figures
 
 STEP_BYTES = 64 << 20
 """The smallest raise of a budget, unless less is wanted."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core import ahead
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.ids import ClientId, DeviceId
 from jupyter_gpushare.core.settings import RestoreAhead
+from jupyter_gpushare.core.space import ahead
 
-from .memory_desk import TOTAL, USABLE, MemoryDesk
+from ..memory_desk import TOTAL, USABLE, MemoryDesk
 
 SLACK = USABLE // 32
 
