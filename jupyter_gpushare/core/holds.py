@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from .changes import Outbox
 from .commands import TellHold
 from .ids import DeviceId, Seconds
 from .policy import admin_wants_another
 from .records import Client, Hold, Tenant, Turn
 from .state import State
+from .told import Outbox
 
 _DEBT_LEAST_S: Seconds = 0.05
 """An owner that would be in debt so soon is in debt: nobody looks again at each microsecond."""

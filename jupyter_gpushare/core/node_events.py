@@ -4,7 +4,6 @@ ask for, in their notebooks or as administrators."""
 from __future__ import annotations
 
 from . import events as ev
-from .changes import Outbox, Teller
 from .commands import CancelWait, CloseClient, TellSettings
 from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
 from .holds import Holds
@@ -17,6 +16,7 @@ from .remembered import remember
 from .residency import Residency
 from .settings import OverduePolicy, SchedulerSettings, TurnTaking
 from .state import State
+from .told import Outbox, Teller
 from .turns import Turns
 
 _OfTenant = (

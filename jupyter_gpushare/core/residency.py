@@ -18,7 +18,6 @@ from .budgets import (
     decide,
     noticed_bytes,
 )
-from .changes import Outbox
 from .commands import Ahead, MeasureDevice, ReportSilent, TellBudget, TellSpace
 from .events import DeviceMemoryMeasured, DeviceMode, DropReason, MemoryReported
 from .ids import ClientId, DeviceId, Seconds, TenantId
@@ -32,6 +31,7 @@ from .space.obstacles import comes_back_no_more, obstacle
 from .space.requests import ObstacleKind
 from .space.waits import Space
 from .state import State
+from .told import Outbox
 from .transitions import WITH_TURN
 
 

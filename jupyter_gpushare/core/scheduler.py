@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Set
 
 from . import events as ev
-from .changes import TAIL, Alarm, Outbox, Teller
+from .changes import TAIL, Alarm
 from .commands import Command, RenewConnection, ReportFailure, TellSettings, WakeAt
 from .errors import (
     CoreError,
@@ -52,6 +52,7 @@ from .settings import SchedulerSettings
 from .snapshot import Snapshot, Status
 from .space.ahead import bus_is_used
 from .state import State
+from .told import Outbox, Teller
 from .transitions import WITH_TURN, ClientTrigger
 from .turns import Turns
 

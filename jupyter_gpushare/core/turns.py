@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .changes import Outbox, forget_recall, forget_recalls, note_wanted, put_grant, put_recall
 from .commands import KillClient, RecallReason, ReopenGate, ReportOverdue
 from .holds import Holds
 from .ids import Seconds, TurnId
@@ -39,9 +38,11 @@ from .settings import OverduePolicy
 from .shares.classes import BOOSTED, FIRST, ORDINARY
 from .space.obstacles import obstacle
 from .state import State
+from .told import Outbox, put_grant, put_recall
 from .transitions import (
     ASKED_BACK,
     WANTING,
+    WITH_TURN,
     ClientState,
     ClientTrigger,
     TenantState,
@@ -104,7 +105,7 @@ class Turns:
         client.turn = None
         if self._state.recovery is not None:
             self._state.recovery.unnamed.discard(client.id)
-        forget_recall(client)
+        _forget_recall(client)
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """Its user gives its turn away. One that is asked already need not be again."""
@@ -114,7 +115,7 @@ class Turns:
             tenant.gave_on = frozenset(tenant.turn.devices)
         if tenant.state in (TenantState.RECALLED, TenantState.STALLED):
             for client in tenant.clients.values():
-                note_wanted(client, now_s)
+                _note_wanted(client, now_s)
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
@@ -170,7 +171,8 @@ class Turns:
                 self._state.move_tenant(tenant, TenantTrigger.RESUME)
             if tenant.turn is not None:
                 tenant.turn.exclusive = False
-            forget_recalls(tenant)
+            for client in tenant.clients.values():
+                _forget_recall(client)
 
     def forget(self, client: Client, now_s: Seconds) -> None:
         """The client is gone: what it had is free at once."""
@@ -301,7 +303,7 @@ class Turns:
                 put_grant(self._outbox, self._state, client)
             elif client.state is ClientState.HOLDING:
                 self._state.move_client(client, ClientTrigger.PASS)
-                forget_recall(client)
+                _forget_recall(client)
 
     def _claim(self, tenant: Tenant, client: Client, now_s: Seconds) -> None:
         """The client's gate is open and it has a device now: it is part of the tenant's turn.
@@ -447,7 +449,8 @@ class Turns:
             if self._state.set_devices(tenant, turn, turn.devices | tenant.wanted_devices):
                 self._state.note_turn(tenant)
             turn.contended_s = 0.0
-            forget_recalls(tenant)
+            for client in tenant.clients.values():
+                _forget_recall(client)
             self._recall_when_due(tenant, now_s)
 
     def _due(self, tenant: Tenant, turn: Turn, ask: _Ask, now_s: Seconds) -> Recall | None:
@@ -485,7 +488,7 @@ class Turns:
         wanted = turn is not None and self._due(tenant, turn, wanted_for, now_s) is not None
         for client in tenant.clients.values():
             if wanted:
-                note_wanted(client, now_s)
+                _note_wanted(client, now_s)
             at_s = client.overdue_at_s(settings.overdue_s)
             if at_s is None or now_s < at_s:
                 continue
@@ -610,7 +613,7 @@ class Turns:
             if client.state is ClientState.HOLDING and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.RECALL)
                 if wanted:
-                    note_wanted(client, now_s)
+                    _note_wanted(client, now_s)
                 put_recall(self._outbox, client, tenant, recall.reason, recall.device_name)
 
     def _reopen(self, tenant: Tenant) -> None:
@@ -620,3 +623,15 @@ class Turns:
                 # The recall goes on: one that stalls again and again is overdue in the end.
                 client.drain_stalled = client.calls_wait_in_drain = False
                 self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
+
+
+def _note_wanted(client: Client, now_s: Seconds) -> None:
+    """Somebody wants the turn for which the client was asked."""
+    if client.state in WITH_TURN and client.recalled_at_s is None:
+        client.recalled_at_s = now_s
+
+
+def _forget_recall(client: Client) -> None:
+    """Nobody wants its turn any more; what it owed is forgiven."""
+    client.recalled_at_s, client.overdue = None, False
+    client.drain_stalled = client.calls_wait_in_drain = False

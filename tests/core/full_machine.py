@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core import scheduler
-from jupyter_gpushare.core.changes import Teller
 from jupyter_gpushare.core.commands import Command, WakeAt
 from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
@@ -34,6 +33,7 @@ from jupyter_gpushare.core.snapshot import Snapshot, Status
 from jupyter_gpushare.core.space.obstacles import obstacle
 from jupyter_gpushare.core.space.requests import Obstacle
 from jupyter_gpushare.core.state import State
+from jupyter_gpushare.core.told import Teller
 from jupyter_gpushare.core.turns import Turns
 
 

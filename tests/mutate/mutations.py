@@ -385,7 +385,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Of several caps the tighter one counts",
-        "changes",
+        "told",
         "limit = min(together, limit, key=_room)",
         "limit = together",
         "caps",

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..budgets import SPACE_KEPT_S, noticed_bytes
-from ..changes import Outbox
 from ..commands import MeasureDevice, TellSpace, TellSpaceAwaited
 from ..events import SpaceRequested
 from ..ids import ClientId, DeviceId, Seconds, TenantId
 from ..ledger import Share
 from ..records import Client, Device, Tenant
 from ..state import State
+from ..told import Outbox
 from .obstacles import in_the_way_of_space
 from .requests import UNCERTAIN_S_MAX, Obstacle, ObstacleKind, SpaceRequest
 
