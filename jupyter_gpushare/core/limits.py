@@ -7,21 +7,31 @@ to wait, when one of its devices changes hands, and when time alone changes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
-from .accounts import ABSENCE_S
+from .accounts import ABSENCE_S, Accounts
+from .changes import Changes
 from .ids import DeviceId, Seconds
+from .order.line import Line
+from .records import Tenant
 from .settings import SchedulerSettings, TurnTaking
 from .shares.guarantees import Entitlement, Preset, Rules, Standing, parse
 from .shares.usage import Usage
 
-if TYPE_CHECKING:
-    from .order.lines import Lines
-    from .records import Tenant
-
 _LEFT_LEAST_S: Seconds = 0.05
 """Who could go on for no longer than this has had its limit."""
+
+
+class DeviceLines(Protocol):
+    """What is needed of `Lines`, which asks here how its tenants stand."""
+
+    of: dict[DeviceId, Line]
+    accounts: Accounts
+    changes: Changes
+    rules: Rules | None
+
+    def charge_all(self, devices: Iterable[DeviceId]) -> None: ...
 
 
 def rules_of(settings: SchedulerSettings) -> Rules | None:
@@ -35,7 +45,7 @@ def rules_of(settings: SchedulerSettings) -> Rules | None:
     return Rules(requests, limits, hard_limits, settings.sharing, settings.share_window_s, step_s)
 
 
-def entitlement(lines: Lines, rules: Rules, device: DeviceId, owner: str) -> Entitlement:
+def entitlement(lines: DeviceLines, rules: Rules, device: DeviceId, owner: str) -> Entitlement:
     """What an owner may have of the device."""
     owners = lines.of[device].owners
     known = lines.accounts.owners.get(owner)
@@ -43,7 +53,7 @@ def entitlement(lines: Lines, rules: Rules, device: DeviceId, owner: str) -> Ent
     return rules.of(owner, groups, len(owners) + (owner not in owners))
 
 
-def judge(lines: Lines, tenant: Tenant) -> None:
+def judge(lines: DeviceLines, tenant: Tenant) -> None:
     """How a tenant stands that waits."""
     rules, now_s = lines.rules, lines.accounts.now_s
     found = set[Standing]()
@@ -60,7 +70,7 @@ def judge(lines: Lines, tenant: Tenant) -> None:
     lines.changes.of_tenant(tenant)
 
 
-def elastic_left_s(lines: Lines, tenant: Tenant) -> Seconds:
+def elastic_left_s(lines: DeviceLines, tenant: Tenant) -> Seconds:
     """How long a turn of the tenant may be at most while others wait, because of its limit. Its
     devices are charged up to now."""
     rules, now_s = lines.rules, lines.accounts.now_s
@@ -71,7 +81,7 @@ def elastic_left_s(lines: Lines, tenant: Tenant) -> Seconds:
     return min(left_s, default=math.inf)
 
 
-def limit_turn(lines: Lines, tenant: Tenant) -> None:
+def limit_turn(lines: DeviceLines, tenant: Tenant) -> None:
     """When the tenant's turn ends, or has to be looked at, because of its limit."""
     assert tenant.turn is not None
     rules, now_s = lines.rules, lines.accounts.now_s
@@ -86,7 +96,7 @@ def limit_turn(lines: Lines, tenant: Tenant) -> None:
     lines.changes.of_tenant(tenant)
 
 
-def watch(lines: Lines, rules: Rules, device: DeviceId) -> None:
+def watch(lines: DeviceLines, rules: Rules, device: DeviceId) -> None:
     """Count guarantees that are not kept. The device's time is charged up to now."""
     here, now_s = lines.accounts.of[device], lines.accounts.now_s
     for owner in [owner for owner, each in here.wishes.items() if now_s >= each.wronged_at_s]:
@@ -105,7 +115,9 @@ def watch(lines: Lines, rules: Rules, device: DeviceId) -> None:
         wish.wronged_at_s = now_s + (had_s - least_s if soon else rules.window_s)
 
 
-def _of_devices(lines: Lines, rules: Rules, tenant: Tenant) -> Iterator[tuple[Entitlement, Usage]]:
+def _of_devices(
+    lines: DeviceLines, rules: Rules, tenant: Tenant
+) -> Iterator[tuple[Entitlement, Usage]]:
     for device in sorted(tenant.wanted_devices):
         usage = lines.accounts.of[device].usage.get(tenant.owner, Usage())
         yield entitlement(lines, rules, device, tenant.owner), usage

@@ -13,16 +13,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .errors import NeedNotMet
 from .events import DeviceMode
 from .ids import DeviceId
-from .records import Placement
-
-if TYPE_CHECKING:
-    from .records import Device, Tenant
-    from .state import State
+from .records import Device, Placement, Tenant
+from .state import State
 
 WISH_CHARACTERS_MAX = 40
 DEVICES_MAX = 64

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
@@ -24,9 +23,6 @@ from .space.obstacles import obstacle_to_tell
 from .space.requests import Obstacle
 from .state import State
 from .transitions import TenantState
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

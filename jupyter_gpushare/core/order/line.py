@@ -7,17 +7,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ..accounts import Use
 from ..ids import Seconds, TenantId, TurnId
+from ..records import Tenant, Turn
 from ..shares.classes import BOOSTED, FIRST, GUARANTEED, ORDINARY, URGENT
 
 _LOOKED_AT = 16
 """Of an owner's tenants that wait, so many are looked at: who waits behind them comes nearer."""
-
-if TYPE_CHECKING:
-    from ..records import Tenant, Turn
 
 Rank = tuple[int, float, float, int]
 """How soon it is served (classes.py), where that is by share the virtual finish time of its owner

@@ -21,13 +21,12 @@ import pickle
 from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from ..accounts import Accounts, Use
 from ..changes import TAIL, Changes
 from ..ids import DeviceId, Seconds, TenantId, TurnId
 from ..limits import judge, limit_turn, watch
-from ..records import NOWHERE, Places
+from ..records import NOWHERE, Places, Tenant
 from ..shares.classes import (
     BLOCKED,
     BOOSTED,
@@ -45,13 +44,9 @@ from ..shares.guarantees import Preset, Rules, Standing
 from ..transitions import TenantState
 from .line import Line, Rank, take_turns
 
-if TYPE_CHECKING:
-    from ..records import Tenant
-
 _NONE: frozenset[DeviceId] = frozenset()
 _AHEAD_LEAST_S = 1e-6
 """Sums of floats."""
-"""More than ever arrive."""
 _SOONER = 5
 """A gap of 10 ms, as the settings are, ends a turn for a sibling."""
 _LEVELS = {

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..estimates import Waiter
 from ..ids import DeviceId, TenantId
+from ..order.lines import Lines
 from ..policy import bytes_to_come
 from ..records import Tenant
+from ..scheduler import Scheduler
 from ..shares.classes import ORDINARY
 from ..state import State
-
-if TYPE_CHECKING:
-    from ..order.lines import Lines
-    from ..scheduler import Scheduler
 
 
 class Begun(NamedTuple):
