@@ -36,8 +36,6 @@ class GangLook:
     """What keeps the tenant's memory off its devices."""
     stays_in_the_way: Callable[[Tenant], Obstacle | None]
     """What would do so if all who have its devices gave them back."""
-    is_kept_waiting: Callable[[Tenant], bool]
-    """A device that the tenant needs is paused."""
     served: dict[TenantId, Tenant] = field(default_factory=dict)
     obstacles: dict[TenantId, Obstacle] = field(default_factory=dict)
     at: dict[DeviceId, int] = field(default_factory=dict)
@@ -67,7 +65,7 @@ class GangLook:
 
     def _is_done_with(self, tenant: Tenant) -> bool:
         known = tenant.id in self.served or tenant.id in self.obstacles
-        return known or self.is_kept_waiting(tenant)
+        return known or self.state.is_kept_waiting(tenant)
 
     def _heads(self) -> list[tuple[tuple[int, int], DeviceId, Tenant]]:
         """Who is next on each free line, the earliest first."""
@@ -133,7 +131,7 @@ class GangLook:
 
     def _is_passed_over(self, tenant: Tenant) -> bool:
         known = tenant.id in self.obstacles or tenant.id in self.state.obstacles
-        return known or self.is_kept_waiting(tenant)
+        return known or self.state.is_kept_waiting(tenant)
 
     def _circle_key(self, tenant: Tenant) -> tuple[int, bool, float, int]:
         """Who of several that are behind each other goes before others: the one whose owner is the

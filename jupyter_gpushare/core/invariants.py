@@ -12,7 +12,6 @@ from .policy import (
     bytes_to_come,
     deadline_of_tenant_s,
     deadline_of_waiters_s,
-    is_kept_waiting,
     waits_for_its_memory,
 )
 from .records import Tenant
@@ -216,7 +215,7 @@ def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
     for tenant in state.queue.values():
         missing = state.missing_devices(tenant)
         held = any(h is not tenant for device in missing for h in state.holders(device))
-        if is_kept_waiting(state, tenant):
+        if state.is_kept_waiting(tenant):
             continue
         if tenant.id in state.obstacles:
             blocked = obstacle(state, tenant, now_s) is not None
@@ -225,7 +224,7 @@ def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
         lines = [state.lines.of[device] for device in missing]
         ahead = [other for line in lines for other in line.queue[: line.index(tenant)]]
         earlier = any(
-            other.id not in state.obstacles and not is_kept_waiting(state, other) for other in ahead
+            other.id not in state.obstacles and not state.is_kept_waiting(other) for other in ahead
         )
         _rule(held or earlier, "a tenant whose devices are free is granted", tenant)
 

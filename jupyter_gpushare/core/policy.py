@@ -49,16 +49,11 @@ from .needs import GRACE_S, is_waiting
 from .order.line import quantum_ends_s, take_turns
 from .order.new_work import restore_s, shortest_quantum_s, swap_may_begin_s
 from .order.siblings import has_had_more, sibling_takes_over
-from .records import (
-    Obstacle,
-    ObstacleKind,
-    Tenant,
-    Turn,
-)
+from .records import Tenant, Turn
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
-from .shares.guarantees import Standing
 from .space.ahead import may_come_ahead
 from .space.obstacles import Largest, obstacle, obstacle_on
+from .space.requests import Obstacle, ObstacleKind
 from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
@@ -140,7 +135,7 @@ def _served_first(
     largest = Largest()
     for device in sorted(free):
         for tenant in state.lines.of[device].queue:
-            if is_kept_waiting(state, tenant):
+            if state.is_kept_waiting(tenant):
                 continue
             in_the_way = _in_the_way(state, tenant, now_s, largest=largest)
             if in_the_way is None:
@@ -168,7 +163,6 @@ def served_among_gangs(
         free=free,
         in_the_way=lambda tenant: _in_the_way(state, tenant, now_s),
         stays_in_the_way=lambda tenant: _in_the_way(state, tenant, now_s, holders_stay=False),
-        is_kept_waiting=lambda tenant: is_kept_waiting(state, tenant),
     )
     for tenant in with_turn:
         look.serve_if_free(tenant)  # else it has its own place in the queue
@@ -186,20 +180,11 @@ def still_in_the_way(
         tenant = state.queue.get(tenant_id)
         if tenant is None or tenant_id in found or tenant in served:
             continue
-        if not is_kept_waiting(state, tenant):
+        if not state.is_kept_waiting(tenant):
             in_the_way = _in_the_way(state, tenant, now_s, holders_stay=False, largest=largest)
             if in_the_way is not None:
                 found[tenant_id] = in_the_way
     return found
-
-
-def is_kept_waiting(state: State, tenant: Tenant) -> bool:
-    """Whether the tenant gets no turn because a device that it needs is paused, or because its
-    owner has had its hard limit."""
-    if tenant.turn is not None:
-        return False
-    blocked = tenant.standing is Standing.BLOCKED
-    return blocked or state.paused_device(tenant.wanted_devices) is not None
 
 
 def _with_turn_in_line(state: State, devices: Iterable[DeviceId]) -> list[Tenant]:

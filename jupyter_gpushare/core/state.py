@@ -240,14 +240,17 @@ class State:
     def is_passed_over(self, tenant: Tenant) -> bool:
         """Whether the tenant could not be served now, whoever has a turn: for somebody's memory, a
         paused device, its owner's hard limit, or the recovery."""
-        if tenant.id in self.obstacles:
+        if tenant.id in self.obstacles or self.is_kept_waiting(tenant):
             return True
+        return tenant.turn is None and self.recovery is not None
+
+    def is_kept_waiting(self, tenant: Tenant) -> bool:
+        """Whether the tenant gets no turn because a device that it needs is paused, or because its
+        owner has had its hard limit."""
         if tenant.turn is not None:
             return False
-        recovers = self.recovery is not None
-        if tenant.standing is Standing.BLOCKED:
-            return True
-        return recovers or self.paused_device(tenant.wanted_devices) is not None
+        blocked = tenant.standing is Standing.BLOCKED
+        return blocked or self.paused_device(tenant.wanted_devices) is not None
 
     def judge_again(self, tenant: Tenant) -> None:
         """Time has changed how the tenant stands, or may have."""

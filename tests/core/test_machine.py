@@ -30,7 +30,6 @@ from jupyter_gpushare.core.commands import (
 )
 from jupyter_gpushare.core.errors import NeedNotMet
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
-from jupyter_gpushare.core.policy import is_kept_waiting
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import OverduePolicy, TurnTaking
 from jupyter_gpushare.core.shares.classes import TenantClass
@@ -136,7 +135,7 @@ class World(stateful.RuleBasedStateMachine):
         """Tenants that need a paused device, or whose memory has no room: others may be served
         before them."""
         state = self.scheduler._machine._state
-        return {each.id for each in state.queue.values() if is_kept_waiting(state, each)}
+        return {each.id for each in state.queue.values() if state.is_kept_waiting(each)}
 
     def perform(self, command: Command) -> None:
         match command:

@@ -784,7 +784,7 @@ MUTATIONS = [
     Mutation(
         "Who needs a paused device holds nobody up",
         "policy",
-        """            if is_kept_waiting(state, tenant):
+        """            if state.is_kept_waiting(tenant):
                 continue
 """,
         "",
