@@ -63,8 +63,6 @@ class Needs:
         self._freed = _Freed(state)
         self._own: dict[TenantId, int] = {}
         """Bytes of a tenant: its memory, and those of its needs that can be met."""
-        self.due_s: Seconds | None = None
-        """When a need will be refused, if nothing changes."""
         self.in_doubt: set[DeviceId] = set()
         """Devices to be looked at, because a need will be refused for what is there."""
         self.depend_on_other_devices = False
@@ -74,8 +72,7 @@ class Needs:
     def hopeless(self) -> Iterator[Share]:
         """Those that are to be refused now, each once. Afterwards it is known which are in
         doubt."""
-        self._all_stays = self._memory.totals.bytes_staying
-        self._all_stays_while_held = self._all_stays
+        self._all_stays_while_held = self._memory.totals.bytes_staying
         holding = [self._memory.shares[client] for client in self._holding]
         for tenant in {share.tenant for share in holding}:
             while_held, waiting = self._stays_while_held(tenant), self._stays(tenant)
@@ -171,7 +168,7 @@ class Needs:
             believed_s = max(believed_s, looked_s)
         if now_s >= believed_s:
             return True
-        self._ask_for_look(believed_s)
+        memory.ask_for_look(believed_s)
         self.in_doubt.add(looked_at.id)
         return False
 
@@ -223,7 +220,7 @@ class Needs:
         if tenant.turn is not None and not wait.has_given_way:
             wait.has_given_way = tenant.turn.gives_way = True
             self._tell(tenant)
-        self._ask_for_look(until_s)
+        self._memory.ask_for_look(until_s)
         return True
 
     def _note_in_vain(self, tenant: Tenant, wait: MemoryWait, stalled: bool) -> None:
@@ -295,9 +292,6 @@ class Needs:
         if share.shortage is not None:
             share.shortage.most_bytes = max(share.shortage.most_bytes, self._most_for(share))
 
-    def _ask_for_look(self, at_s: Seconds) -> None:
-        self.due_s = at_s if self.due_s is None else min(self.due_s, at_s)
-
     def _most_for(self, share: Share) -> int:
         """The most that the client could have there now, beside its siblings."""
         siblings = self._own_of(share.tenant) - _own_at_most(share)
@@ -313,21 +307,13 @@ class Needs:
 
     def _room_for(self, share: Share, device: Device) -> int:
         """The most that all of its tenant together could have on the device."""
-        if device is not self._device:
+        if device is not self._device or share.client not in self._holding:
             return _room_without_turn(self._state, share.tenant, device)
-        holds = share.client in self._holding
-        if holds:
-            others = self._all_stays_while_held - self._stays_while_held(share.tenant)
-        else:
-            others = self._all_stays - self._stays(share.tenant)
-        room = self._state.usable_bytes(self._device) - others
+        others = self._all_stays_while_held - self._stays_while_held(share.tenant)
+        room = self._state.usable_bytes(device) - others
+        own = self._shares_of(share.tenant)
         return room + exchanged_bytes(
-            self._memory,
-            share.tenant,
-            self._shares_of(share.tenant),
-            room,
-            begun=holds,
-            holding=self._holding if holds else (),
+            self._memory, share.tenant, own, room, begun=True, holding=self._holding
         )
 
     def _lacks_elsewhere(self, share: Share) -> Device | None:

@@ -140,7 +140,7 @@ class NodeEvents:
         """Forget it, unless a client has it open after all."""
         if device.memory.shares:
             return
-        self._residency.withdrawn(device)
+        self._residency.space.refuse_all(device)
         self._state.remove_device(device)
         for tenant in self._state.tenants.values():
             forget_waits_in_vain(tenant, device.id)

@@ -61,10 +61,6 @@ class Residency:
         self._siblings_are_looked_at(client, device)
         self._state.changes.of_memory(device.id)
 
-    def withdrawn(self, device: Device) -> None:
-        """The device is forgotten: nobody gets space on it."""
-        self.space.refuse_all(device)
-
     def lost(self, client: Client, now_s: Seconds) -> None:
         """The client is gone; its memory may not be yet."""
         self._state.note_memory(client)
@@ -358,8 +354,6 @@ class Residency:
             refused.add(share.client)
         if needs.depend_on_other_devices:
             self._state.changes.of_memory(device.id)
-        if needs.due_s is not None:
-            device.memory.ask_for_look(needs.due_s)
         return frozenset(refused), frozenset(needs.in_doubt), needs.turns_follow
 
     def _note_refusal(self, share: Share, now_s: Seconds, *, overlap: bool) -> None:

@@ -26,7 +26,7 @@ from ..accounts import Accounts, Use
 from ..changes import TAIL, Changes
 from ..ids import DeviceId, Seconds, TenantId, TurnId
 from ..limits import judge, limit_turn, watch
-from ..records import NOWHERE, Places, Tenant
+from ..records import Places, Tenant
 from ..shares.classes import (
     BLOCKED,
     BOOSTED,
@@ -90,10 +90,6 @@ class Lines:
         lacks = _NONE if turn is None else missing
         queues = missing if queued else _NONE
         self._move(tenant, Places(uses, holds, lacks, queues, _NONE if passed_over else queues))
-
-    def forget(self, tenant: Tenant) -> None:
-        """The tenant is gone."""
-        self._move(tenant, NOWHERE)
 
     def accounts_at(self, now_s: Seconds) -> Accounts:
         """A copy of the accounts, as they are at this time if nothing happens until then."""
