@@ -140,12 +140,10 @@ class Budgets:
         return max(0, self.of(share) - count)
 
     def is_awaited(self, share: Share, holds: bool) -> bool:
-        """The client is to release memory, or to say that it has heard of a smaller budget. With a
-        turn it keeps what it has, and only the hearing is awaited."""
-        if share.silent or share.failed or not self.owes(share):
-            return False
-        has_heard = share.has_heard and share.client not in self.told
-        return not has_heard or not holds
+        """As it is of the share; what was decided now has not been heard."""
+        if share.client not in self.told:
+            return share.is_awaited(holds=holds)
+        return self.owes(share) and not (share.silent or share.failed)
 
     def with_told(self, budgets: Mapping[ClientId, int]) -> Budgets:
         return Budgets({**self.told, **budgets}, self.again)

@@ -138,8 +138,7 @@ def obstacle_on(
         return Obstacle(
             kind=ObstacleKind.ITSELF, device=device.id, bytes_in_the_way=wanted, bytes_short=short
         )
-    largest = largest or Largest()
-    found = _largest_in_the_way(state, tenant.id, device, holding, short, largest)
+    found = largest_in_the_way(state, tenant.id, device, holding, short, largest)
     if found.kind is not ObstacleKind.HOST:
         return found
     return replace(found, bytes_short=host_lacks_bytes(memory, tenant.id, own, room, short))
@@ -166,22 +165,17 @@ def comes_back_no_more(state: State, tenant: Tenant, device: Device) -> bool:
     return short > exchanged_bytes(memory, tenant.id, own, room, begun=True, holding=held)
 
 
-def in_the_way_of_space(
-    state: State, tenant: TenantId, device: Device, holding: Sequence[Share], short: int
-) -> Obstacle:
-    """What keeps a context of the tenant off the device. Holders' memory is not asked for."""
-    return _largest_in_the_way(state, tenant, device, holding, short, Largest())
-
-
-def _largest_in_the_way(
+def largest_in_the_way(
     state: State,
     tenant: TenantId,
     device: Device,
     holding: Sequence[Share],
     short: int,
-    largest: Largest,
+    largest: Largest | None = None,
 ) -> Obstacle:
-    memory = device.memory
+    """What keeps memory of the tenant, or a context of it, off the device, where `short` bytes are
+    missing. Holders' memory is not asked for."""
+    memory, largest = device.memory, largest or Largest()
     to_come = state.reserve_bytes(device) - state.least_reserve_bytes(device)
     found: list[tuple[int, ObstacleKind, Share | None]] = [
         each for each in largest.in_the_way(device, tuple(holding)) if each[2].tenant != tenant

@@ -23,7 +23,7 @@ from ..ledger import Share
 from ..records import Client, Device, Tenant
 from ..state import State
 from ..told import Outbox
-from .obstacles import in_the_way_of_space
+from .obstacles import largest_in_the_way
 from .requests import UNCERTAIN_S_MAX, Obstacle, ObstacleKind, SpaceRequest
 
 
@@ -185,7 +185,7 @@ class Space:
         short = request.bytes_wanted + outside + stays - state.total_bytes(device)
         if short > 0:
             own = state.clients[request.client].tenant
-            return in_the_way_of_space(state, own, device, holding, short)
+            return largest_in_the_way(state, own, device, holding, short)
         return self._needed_by_others(device, request) if request.waits_until_s else None
 
     def _needed_by_others(self, device: Device, request: SpaceRequest) -> Obstacle | None:
