@@ -222,9 +222,19 @@ class RenewConnection(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefuseClient(Command):
+    """End the connection, because the core has failed at what the process said. It is told that it
+    is admitted again at `until_s`, which is `lasts_s` after that; until then it has no turn."""
+
+    client: ClientId
+    until_s: Seconds
+    lasts_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFailure(Command):
-    """The core failed at an event, which is a bug. The event has changed nothing; `message` (with
-    the traceback and the story of the tenant) goes to the log."""
+    """The core failed at an event, which is a bug, and starts anew. The event is dropped; `message`
+    (with the traceback and the story of the tenant) goes to the log."""
 
     message: str
 

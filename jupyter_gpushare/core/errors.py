@@ -1,7 +1,7 @@
 """What can go wrong in the core, by whose fault it is.
 
 `Scheduler.handle` raises errors of peers and requests, and has then changed nothing. Errors of ours
-are bugs: it undoes what they left behind and reports them (`commands.ReportFailure`).
+are bugs: it starts anew from its clients, and reports them (`commands.ReportFailure`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Fault(enum.Enum):
     """Whose mistake it is."""
 
     OURS = "ours"
-    """A bug here: it is logged with the story of the tenant, and the scheduler goes on."""
+    """A bug here: it is logged with the story of the tenant, and the scheduler starts anew."""
     PEER = "peer"
     """A client: its connection is closed."""
     REQUEST = "request"
@@ -88,7 +88,7 @@ class NeverSettles(CoreError):
 
 
 class RequestFailed(CoreError):
-    """The core failed at a request, and has undone it; the caller may repeat it."""
+    """The core failed at a request, and has changed nothing for it; the caller may repeat it."""
 
 
 class InvalidTransition(CoreError):

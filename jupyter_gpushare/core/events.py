@@ -148,12 +148,6 @@ class ClientLost(ClientEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionRenewed(ClientEvent):
-    """The core failed at an event of this client, so that what it said is lost. The process is to
-    connect again and say what it has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientFrozen(ClientEvent):
     """The process was stopped from outside and does nothing, or it goes on."""
 

@@ -16,5 +16,8 @@ DeviceId = NewType("DeviceId", str)
 TurnId = NewType("TurnId", int)
 """One grant of a turn to a tenant; counts up, never 0 on the wire (0 means none)."""
 
+ProcessId = tuple[TenantId, int]
+"""A client, whatever connection it has: its tenant and its pid."""
+
 Seconds = float
 """Monotonic time in seconds. The core never reads a clock; it is told."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .events import DeviceMode
-from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
+from .ids import ClientId, DeviceId, ProcessId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .shares.classes import DEFAULT, ORDINARY, TenantClass
 from .shares.guarantees import Standing
@@ -71,14 +71,7 @@ class Device:
 
     def without_clients(self) -> Device:
         """The same device, as it is known before anybody opens it."""
-        return Device(
-            self.id,
-            self.name,
-            self.bytes_total,
-            lost=self.lost,
-            mode=self.mode,
-            uuid=self.uuid,
-        )
+        return replace(self, bytes_used=0, memory=DeviceMemory(), swap=SwapBudget())
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +121,8 @@ class Grace:
     all_are_back: bool = False
     unnamed: set[ClientId] = field(default_factory=set)
     """Clients that hold a turn from before and have yet to name one of its devices."""
+    awaited: set[ProcessId] = field(default_factory=set)
+    """Processes that were connected when the core failed; all of them are back without the last."""
     heard_s: Seconds = -math.inf
     """When one that holds a turn from before last came, or named a device."""
 
@@ -408,9 +403,9 @@ class Tenant:
         """The same tenant, as it is known before its processes connect (again)."""
         tenant = Tenant(self.id, self.name, self.owner, self.kind, self.own_cap_bytes)
         tenant.asked_class = self.asked_class
-        tenant.counters, tenant.story = self.counters, self.story
+        tenant.counters = replace(self.counters)
         tenant.boosted, tenant.placement = self.boosted, self.placement
-        tenant.last_cells = self.last_cells
+        tenant.hold_by_admin = self.hold_by_admin
         return tenant
 
 

@@ -9,38 +9,33 @@ all others in node_events.py. `turns.Turns.settle` then does what follows for tu
 speaks of a turn that the client no longer has. Such words are stale, and are ignored. An event that
 names an unknown tenant, client or device raises an error that says whose fault it is.
 
-An event changes everything that follows from it, or nothing. The machine is a function of the
-events that it has handled. So when it fails, the scheduler restores the machine from a checkpoint
-and has it handle the events since then once more. What the failed event said is lost, and somebody
-has to say it again (decision 0010):
-
-- A request is answered with the failure, and its caller may repeat it.
-- A client connects again, and says what it has.
-- Nobody can repeat a loss, a measurement or the time. For these, the scheduler starts anew from its
-  clients, as after a restart: all of them connect again, and holders keep their turns.
+A machine that fails in the middle of an event is thrown away, and another one starts from its
+clients, as after a restart (decision 0038). All connect again with their turns and say what they
+have, but for the client that said the event: it is not admitted for a while.
 """
 
 from __future__ import annotations
 
-import pickle
+import math
 import traceback
 from collections.abc import Iterable, Iterator, Set
 
 from . import events as ev
 from .changes import TAIL, Alarm
-from .commands import Command, RenewConnection, ReportFailure, TellSettings, WakeAt
+from .commands import Command, RefuseClient, RenewConnection, ReportFailure, TellSettings, WakeAt
 from .errors import (
     CoreError,
     DuplicateClient,
     Fault,
     NeverSettles,
+    RequestFailed,
     TenantGone,
     TooManyClients,
     UnknownClient,
 )
 from .estimates import Estimate, Estimates
 from .holds import Holds
-from .ids import ClientId, DeviceId, Seconds, TenantId
+from .ids import ClientId, DeviceId, ProcessId, Seconds, TenantId
 from .invariants import check_invariants
 from .needs import forget_waits, stand_still
 from .node_events import NodeEvents, known_device, note_cell, note_cell_end
@@ -48,7 +43,7 @@ from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Grace, Tenant
 from .remembered import remember, to_remember
 from .residency import Residency
-from .settings import SchedulerSettings
+from .settings import Fallback, SchedulerSettings
 from .snapshot import Snapshot, Status
 from .space.ahead import bus_is_used
 from .state import State
@@ -56,10 +51,11 @@ from .told import Outbox, Teller
 from .transitions import WITH_TURN, ClientTrigger
 from .turns import Turns
 
-EVENTS_MIN = 1000
-EVENTS_PER_CLIENT = 4
-"""So many events lie between two checkpoints at least. Saving costs more with more clients; this
-spreads the cost, and bounds what has to be handled again."""
+KEEP_EVERY_S: Seconds = 1.0
+"""What owners owe is kept so often; later with more owners, for it costs more."""
+BAR_S_MIN: Seconds = 10.0
+BAR_S_MAX: Seconds = 600.0
+"""For how long a client is not admitted the first time, and at most."""
 ROUNDS_MIN = 8
 ROUNDS_PER_CLIENT = 4
 """Each round of settling ends a wait, a need or a silence of some client, and a client has few of
@@ -69,6 +65,33 @@ JUMP_S: Seconds = 1.0
 RECOVERY_OVER = "the wait for the clients of a scheduler before this one is over"
 """The cause of all that follows when it ends: the event that comes then did not cause these grants,
 and other users are not to be told of it."""
+
+_ANEW = "the scheduler starts anew"
+_Source = ProcessId | str
+
+
+class Bars:
+    """Sources of events at which the core has failed, and which are not heard for a while: a client
+    at once, another one when it fails again within `BAR_S_MIN`. The time doubles with each failure,
+    until there was none for `BAR_S_MAX`."""
+
+    def __init__(self) -> None:
+        self._of: dict[_Source, tuple[Seconds, Seconds]] = {}
+        """When it ends, and how long it lasts; 0: the next failure counts."""
+
+    def fails(self, source: _Source, now_s: Seconds) -> Seconds:
+        """For how long the source is not heard from now on."""
+        self._of = {each: bar for each, bar in self._of.items() if now_s < bar[0] + BAR_S_MAX}
+        end_s, lasted_s = self._of.get(source, (-math.inf, 0.0))
+        is_first = isinstance(source, str) and now_s >= end_s
+        lasts_s = min(2 * lasted_s or (0.0 if is_first else BAR_S_MIN), BAR_S_MAX)
+        self._of[source] = now_s + (lasts_s or BAR_S_MIN), lasts_s
+        return lasts_s
+
+    def of(self, source: _Source, now_s: Seconds) -> tuple[Seconds, Seconds]:
+        """For how long it is still not heard, and how long that is in all."""
+        end_s, lasts_s = self._of.get(source, (-math.inf, 0.0))
+        return min(lasts_s, max(0.0, end_s - now_s)), lasts_s
 
 
 class Scheduler:
@@ -80,7 +103,14 @@ class Scheduler:
         """With `recovering_until_s` it replaces one that was lost: until then (or until
         RecoveryComplete) only clients that still hold a turn have one."""
         self._machine = Machine(settings, recovering_until_s=recovering_until_s)
-        self._save()
+        self._connections: dict[ClientId, ProcessId] = {}
+        """All that have not been lost, also those that the machine has closed."""
+        self._bars = Bars()
+        self._settings = settings
+        """As of the last event that has succeeded."""
+        self._owners: list[ev.OwnerRemembered] = []
+        self._kept_at_s = -math.inf
+        """As of then, between two events."""
 
     @property
     def settings(self) -> SchedulerSettings:
@@ -104,20 +134,30 @@ class Scheduler:
 
         Where a grant depends on nothing else, it is a step of its own: the next cell begins while
         the look at memory, and at whom to tell of it, is still to come."""
-        yield self._handle(event, now_s)
-        if self._machine.is_unfinished:
-            cause = event.cause or type(event).__name__
-            yield self._handle(ev.ClockTicked(cause=cause), now_s)
-
-    def _handle(self, event: ev.Event, now_s: Seconds) -> list[Command]:
-        """One step: it changes everything that it should, or nothing."""
+        source = self._source_of(event)
+        left_s, lasts_s = self._bars.of(source, now_s)
+        if left_s and not isinstance(event, ev.ClientLost):
+            yield self._hold_back(event, now_s + left_s, lasts_s)
+            return
         try:
-            return self._advance(event, now_s)
+            if not 0 <= now_s - self._kept_at_s < KEEP_EVERY_S * (1 + len(self._owners) / 100):
+                self._owners, self._kept_at_s = self._machine.to_remember(now_s), now_s
+            yield self._machine.handle(event, now_s=now_s)
+            if self._machine.is_unfinished:
+                cause = event.cause or type(event).__name__
+                yield self._machine.handle(ev.ClockTicked(cause=cause), now_s=now_s)
+            self._settings = self._machine.settings
+            return
         except Exception as error:
             if isinstance(error, CoreError) and error.fault is not Fault.OURS:
                 raise
-            failure = self._undo(event, error)
-        return [failure, *self._make_good(event, now_s)]
+            failure = error
+        yield self._start_anew(event, source, failure, now_s)
+        if then := self._still_to_handle(event, source, now_s):
+            try:
+                yield from self.steps(then, now_s=now_s)
+            except CoreError:
+                return  # the broken machine has come so far that nothing is left of it
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
@@ -136,60 +176,77 @@ class Scheduler:
         """Raises AssertionError with the rule that does not hold."""
         self._machine.check_invariants()
 
-    # ---- all or nothing ----------------------------------------------------------------------
+    # ---- after a failure ---------------------------------------------------------------------
 
-    def _advance(self, event: ev.Event, now_s: Seconds) -> list[Command]:
-        commands = self._machine.handle(event, now_s=now_s)
-        self._since.append((event, now_s))
-        if len(self._since) >= EVENTS_MIN + EVENTS_PER_CLIENT * len(self._machine.clients):
-            self._save()
+    def _source_of(self, event: ev.Event) -> _Source:
+        """The process that says it, if one does; else what kind of event it is, and about what. A
+        connection is known from its first word to its loss."""
+        process, known = None, self._connections
+        if isinstance(event, ev.ClientJoined):
+            process = known.setdefault(event.client, (event.tenant, event.pid))
+        elif isinstance(event, ev.ClientEvent):
+            is_lost = isinstance(event, ev.ClientLost)
+            process = known.pop(event.client, None) if is_lost else known.get(event.client)
+        about = getattr(event, "device", getattr(event, "tenant", ""))
+        return process or f"{type(event).__name__} {about}"
+
+    def _hold_back(self, event: ev.Event, until_s: Seconds, lasts_s: Seconds) -> list[Command]:
+        """The answer to a source that is not heard."""
+        if isinstance(event, ev.RequestEvent):
+            raise RequestFailed("The scheduler fails at this request. Report the scheduler's log.")
+        if isinstance(event, ev.ClientJoined):
+            return self._refuse(event.client, until_s, lasts_s)
+        return [WakeAt(at_s=until_s, cause=_ANEW)] if isinstance(event, ev.ClockTicked) else []
+
+    def _refuse(self, client: ClientId, until_s: Seconds, lasts_s: Seconds) -> list[Command]:
+        """Its calls wait, also where the settings let calls through without a scheduler."""
+        settings = self._settings.replace(fallback=Fallback.WAIT)
+        return [
+            TellSettings(client=client, settings=settings, cause=_ANEW),
+            RefuseClient(client=client, until_s=until_s, lasts_s=lasts_s, cause=_ANEW),
+        ]
+
+    def _start_anew(
+        self, event: ev.Event, source: _Source, error: Exception, now_s: Seconds
+    ) -> list[Command]:
+        """Another machine goes on, which knows less where it fails at what was kept."""
+        lasts_s = self._bars.fails(source, now_s)
+        what = f"at {event!r}, and does not hear {source} for {lasts_s:.0f} s"
+        commands: list[Command] = [_report(what, self._machine.story_of(event), error)]
+        others = {each: process for each, process in self._connections.items() if process != source}
+        for client in self._connections.keys() - others.keys():
+            commands += self._refuse(client, now_s + lasts_s, lasts_s)
+        unknown = {event.client} if isinstance(event, ev.ClientEvent) else set()
+        for client in (*others, *(unknown - self._connections.keys())):
+            commands.append(RenewConnection(client=client, cause=_ANEW))
+        broken = self._machine
+        for owners in (self._owners, [], None):
+            try:
+                self._machine = Machine.in_place_of(broken, self._settings, owners, now_s)
+                return commands + self._machine.begin({*others.values()}, self._connections)
+            except Exception as again:  # noqa: BLE001 - it is reported
+                commands.append(_report("at what it has kept, and forgets it", "", again))
         return commands
 
-    def _save(self) -> None:
-        self._checkpoint = pickle.dumps(self._machine, pickle.HIGHEST_PROTOCOL)
-        self._since: list[tuple[ev.Event, Seconds]] = []
+    def _still_to_handle(self, event: ev.Event, source: _Source, now_s: Seconds) -> ev.Event | None:
+        """What nobody can say again is handled once more, or else its device is paused."""
+        if isinstance(event, ev.ClientEvent | ev.RequestEvent):
+            return None
+        if self._bars.of(source, now_s) == (0, 0):
+            return event
+        device: DeviceId | None = getattr(event, "device", None)
+        if device is None:
+            return None
+        return ev.DeviceModeChanged(device=device, mode=ev.DeviceMode.PAUSED, cause=_ANEW)
 
-    def _undo(self, event: ev.Event, error: Exception) -> ReportFailure:
-        """The machine as it was before the event."""
-        story = self._machine.story_of(event)
-        self._machine = pickle.loads(self._checkpoint)
-        for earlier, at_s in self._since:
-            self._machine.handle(earlier, now_s=at_s)
-        self._save()
-        lines = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return ReportFailure(
-            message=f"The scheduler failed at {event!r}, and has undone it. Report this with the "
-            f"story of the tenant: {story or 'none'}\n{lines}",
-            cause=event.cause or type(event).__name__,
-        )
 
-    # ---- what the event said is lost ---------------------------------------------------------
-
-    def _make_good(self, event: ev.Event, now_s: Seconds) -> list[Command]:
-        """Whoever said it says it again."""
-        if isinstance(event, ev.RequestEvent):
-            return []
-        if not isinstance(event, ev.ClientEvent) or isinstance(event, ev.ClientLost):
-            return self._start_anew(event, now_s)
-        renewal = ev.ConnectionRenewed(client=event.client, cause="the scheduler failed")
-        try:
-            return self._advance(renewal, now_s)
-        except Exception as error:  # noqa: BLE001 - it is reported
-            return [self._undo(renewal, error), *self._start_anew(renewal, now_s)]
-
-    def _start_anew(self, event: ev.Event, now_s: Seconds) -> list[Command]:
-        """All clients connect again."""
-        cause = "the scheduler starts anew"
-        commands: list[Command] = [
-            RenewConnection(client=client, cause=cause) for client in self._machine.clients
-        ]
-        self._machine = Machine.in_place_of(self._machine, now_s)
-        self._save()
-        try:
-            commands += self._advance(event, now_s)
-        except Exception as error:  # noqa: BLE001 - it is reported
-            commands.append(self._undo(event, error))
-        return commands + self._advance(ev.ClockTicked(cause=cause), now_s)
+def _report(what: str, story: str, error: Exception) -> ReportFailure:
+    lines = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return ReportFailure(
+        message=f"The scheduler failed {what}. It starts anew from its clients. Report this with "
+        f"the story of the tenant: {story or 'none'}\n{lines}",
+        cause=_ANEW,
+    )
 
 
 class Machine:
@@ -230,25 +287,45 @@ class Machine:
         then memory has not been looked at, and nobody is told of the change."""
 
     @classmethod
-    def in_place_of(cls, broken: Machine, now_s: Seconds) -> Machine:
-        """A machine that knows the devices and tenants of another one. It waits for their clients
-        to connect again, and ignores what the connections of before still say."""
-        before, now_s = broken._state, broken._own_time_s(now_s)
-        until_s = now_s + before.settings.reconnect_grace_s
-        machine = cls(before.settings, recovering_until_s=until_s)
+    def in_place_of(
+        cls,
+        broken: Machine,
+        settings: SchedulerSettings,
+        owners: Iterable[ev.OwnerRemembered] | None,
+        now_s: Seconds,
+    ) -> Machine:
+        """A machine that knows the devices, tenants and holds of another one. Without `owners` it
+        knows nothing. Who holds a turn from before may keep it."""
+        before, now_s = broken._state, broken.own_time_s(now_s)
+        machine = cls(settings, recovering_until_s=now_s + settings.reconnect_grace_s)
+        state = machine._state
         machine._gone_back_s = broken._gone_back_s
-        machine._now_s = machine._state.accounts.now_s = now_s
+        machine._now_s = state.accounts.now_s = now_s
         machine._turns.count_on_from(broken._turns)
-        machine._closed_clients |= broken._closed_clients | before.clients.keys()
+        if owners is None:
+            return machine
         for known in before.devices.values():
-            machine._state.add_device(known.without_clients())
+            state.add_device(known.without_clients())
         for old in before.tenants.values():
-            groups = before.accounts.owners[old.owner].groups
-            machine._state.add_tenant(old.without_clients(), groups)
-        for event in to_remember(before, now_s):
-            remember(machine._state, event)
-        machine._state.habits = before.habits
+            owner = before.accounts.owners.get(old.owner)
+            state.add_tenant(old.without_clients(), None if owner is None else owner.groups)
+        for each in owners:
+            remember(state, each)
+        left_s = {id: hold.until_s - now_s for id, hold in before.holds.items()}
+        for id, hold_s in {**before.holds_to_come, **left_s}.items():
+            if (tenant := state.tenants.get(id)) is not None:
+                machine._holds.keep(tenant, hold_s, now_s)
         return machine
+
+    def begin(self, awaited: Set[ProcessId], ignored: Iterable[ClientId]) -> list[Command]:
+        """Wait for these processes to connect again. What is still said on these connections is
+        ignored."""
+        assert self._state.recovery is not None
+        self._state.recovery.awaited |= awaited
+        self._closed_clients |= {*ignored}
+        self._outbox.cause = _ANEW
+        self._ask_to_be_woken()
+        return self._outbox.take_all()
 
     @property
     def settings(self) -> SchedulerSettings:
@@ -259,11 +336,6 @@ class Machine:
     def somebody_waits(self) -> bool:
         """For a turn."""
         return bool(self._state.queue)
-
-    @property
-    def clients(self) -> Set[ClientId]:
-        """Those that are connected."""
-        return self._state.clients.keys()
 
     def handle(self, event: ev.Event, *, now_s: Seconds) -> list[Command]:
         """Take in what has happened; the answer is what to do about it, in this order.
@@ -299,11 +371,11 @@ class Machine:
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
-        return self._status.take(self._own_time_s(now_s))
+        return self._status.take(self.own_time_s(now_s))
 
     def estimates(self, tenants: Iterable[TenantId], now_s: Seconds) -> dict[TenantId, Estimate]:
         """When the turns of these tenants will begin, of those that wait."""
-        found = Estimates(self._state, self._own_time_s(now_s))
+        found = Estimates(self._state, self.own_time_s(now_s))
         queue = self._state.queue
         return {each: found.find(queue[each]) for each in tenants if each in queue}
 
@@ -318,7 +390,7 @@ class Machine:
 
     def to_remember(self, now_s: Seconds) -> list[ev.OwnerRemembered]:
         """Of owners; nothing is changed."""
-        return to_remember(self._state, self._own_time_s(now_s))
+        return to_remember(self._state, self.own_time_s(now_s))
 
     def story_of(self, event: ev.Event) -> str:
         """The latest story of the tenant of this event; empty for events of no tenant."""
@@ -358,9 +430,6 @@ class Machine:
         if client is None:
             if isinstance(event, ev.ClientLost | ev.ClientFrozen):
                 return False  # the process and its connection may both report the end
-            if isinstance(event, ev.ConnectionRenewed):
-                self._renew_connection(event.client)
-                return False
             raise UnknownClient(f"Client {event.client} is not here. Drop it: {event!r}")
         tenant = self._state.tenants[client.tenant]
         if isinstance(event, ev.MemoryReported):
@@ -372,10 +441,8 @@ class Machine:
             return note_cell(self._state, tenant, client, begins=isinstance(event, ev.CellBegan))
         self._state.touch(tenant)
         match event:
-            case ev.ClientLost() | ev.ConnectionRenewed():
+            case ev.ClientLost():
                 self._client_lost(client)
-                if isinstance(event, ev.ConnectionRenewed):
-                    self._renew_connection(client.id)
             case ev.TurnRequested():
                 self._turns.ask(client, self._now_s)
             case ev.RequestWithdrawn():
@@ -429,10 +496,7 @@ class Machine:
             self._holds.tell_to(client, self._now_s)
         if event.held_turn is not None:
             self._turns.rejoin(client, event.held_turn, self._now_s)
-
-    def _renew_connection(self, client: ClientId) -> None:
-        self._closed_clients.add(client)
-        self._outbox.put(RenewConnection(client=client))
+        self._turns.comes_back((event.tenant, event.pid))
 
     def _client_lost(self, client: Client) -> None:
         tenant = self._state.tenants[client.tenant]
@@ -501,7 +565,7 @@ class Machine:
 
     # ---- time --------------------------------------------------------------------------------
 
-    def _own_time_s(self, now_s: Seconds) -> Seconds:
+    def own_time_s(self, now_s: Seconds) -> Seconds:
         """Of this clock, that never goes back."""
         return max(self._now_s, now_s + self._gone_back_s)
 
@@ -515,7 +579,7 @@ class Machine:
         if jumped:
             self._gone_back_s += gone_back_s
             self._wake_at_s = None  # it is told anew, by the clock of now
-        before_s, self._now_s = self._now_s, self._own_time_s(now_s)
+        before_s, self._now_s = self._now_s, self.own_time_s(now_s)
         if self._wake_at_s is not None and self._now_s > self._wake_at_s + JUMP_S:
             accounts.now_s = max(before_s, self._wake_at_s + JUMP_S)
             lines.charge_everything()

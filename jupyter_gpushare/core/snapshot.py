@@ -229,13 +229,6 @@ class Status:
         self._moving: dict[TenantId, Tenant] = {}
         """Those who wait, have a turn or were refused memory: their times change."""
 
-    def __getstate__(self) -> State:
-        """What is shown follows from the state, and is no part of it."""
-        return self._state
-
-    def __setstate__(self, state: State) -> None:
-        Status.__init__(self, state)
-
     def take(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of the state; times are as of `now_s`."""
         state = self._state

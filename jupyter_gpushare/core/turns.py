@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from .commands import KillClient, RecallReason, ReopenGate, ReportOverdue
 from .holds import Holds
-from .ids import Seconds, TurnId
+from .ids import ProcessId, Seconds, TurnId
 from .needs import stalls
 from .order.lines import turn_of
 from .order.new_work import (
@@ -91,6 +91,13 @@ class Turns:
         if (recovery := self._state.recovery) is not None:
             recovery.unnamed.add(client.id)
             recovery.heard_s = now_s
+
+    def comes_back(self, process: ProcessId) -> None:
+        """Perhaps the last process for which a scheduler waits that has started anew."""
+        recovery = self._state.recovery
+        if recovery is not None and process in recovery.awaited:
+            recovery.awaited.remove(process)
+            recovery.all_are_back = not recovery.awaited
 
     def names_device(self, client: Client, now_s: Seconds) -> None:
         """It has more of them to name, perhaps."""

@@ -8,6 +8,7 @@ event, never as a change of state here. A failure of ours is logged, and the loo
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -17,6 +18,7 @@ from jupyter_gpushare.core.commands import (
     Command,
     KillClient,
     MeasureDevice,
+    RefuseClient,
     RenewConnection,
     ReportFailure,
     ReportOverdue,
@@ -29,7 +31,7 @@ from jupyter_gpushare.core.events import ClientEvent, ClientLost, ClockTicked, E
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.snapshot import Snapshot
 
-from .base.wording import report_of, why_closed
+from .base.wording import report_of, why_closed, why_refused
 from .journal import Journal
 
 log = logging.getLogger(__name__)
@@ -145,7 +147,7 @@ class Driver:
             self._blame(event, error)
             return error
         except Exception:
-            log.exception("the core failed at %s, and could not undo it", event)
+            log.exception("the core failed at %s, and could not start anew", event)
             return RequestFailed(_FAILED)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s -> %s", event, commands or "nothing")
@@ -172,6 +174,9 @@ class Driver:
                 self._wake_at(at_s)
             case CloseClient(client=client):
                 self.links.close(client, why_closed(command))
+            case RefuseClient(client=client):
+                until_wall_s = command.until_s + time.time() - self.clock.time()
+                self.links.close(client, why_refused(command, until_wall_s))
             case RenewConnection(client=client):
                 self.links.renew(client)
             case KillClient(client=client):

@@ -36,6 +36,8 @@ class ModelClient:
 
     id: ClientId
     tenant: TenantId
+    pid: int = 0
+    """The number of its first connection."""
     devices: set[DeviceId] = field(default_factory=set)
     failed: set[DeviceId] = field(default_factory=set)
     gate: Gate = Gate.SHUT
@@ -114,7 +116,7 @@ class ModelClient:
     def connect_again(self, client: ClientId) -> None:
         """The connection has ended and another one begins, under another number: the process says
         what it has. What was under way is lost."""
-        self.id = client
+        self.id, self.pid = client, self.pid or client
         self.inbox.clear()
         self.outbox.clear()
         self.asked = self.calls_wait and self.gate is Gate.SHUT
@@ -123,7 +125,7 @@ class ModelClient:
             ev.ClientJoined(
                 client=client,
                 tenant=self.tenant,
-                pid=client,
+                pid=self.pid,
                 process_name="python",
                 held_turn=self.turn,
             )
@@ -134,6 +136,11 @@ class ModelClient:
             self.outbox.append(ev.ContextFailed(client=client, device=device, cu_result=710))
         if self.asked:
             self._ask()
+
+    def lose_turn(self) -> None:
+        """Its connection was refused."""
+        if self.gate is not Gate.SHUT:
+            self._drop(ev.DropReason.RECALL)
 
     def _ask(self) -> None:
         self.asked = True

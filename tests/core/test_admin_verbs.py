@@ -139,7 +139,8 @@ def test_a_boost_outlives_a_failure_of_the_core(desk: Desk) -> None:
     desk.tenant("a")
     boost(desk, "a")
     machine = desk.scheduler._machine
-    assert type(machine).in_place_of(machine, 5.0)._state.tenants[TenantId("a")].boosted
+    after = type(machine).in_place_of(machine, desk.scheduler.settings, (), 5.0)
+    assert after._state.tenants[TenantId("a")].boosted
 
 
 def test_an_admin_holds_as_the_user_does(desk: Desk) -> None:

@@ -1,5 +1,5 @@
-"""The core fails in the middle of an event: nothing of it is left behind, and all hooks come to
-have what the core believes.
+"""The core fails in the middle of an event: it starts anew from its clients, nothing of the event
+is left behind, and all hooks come to have what the core believes. Who makes it fail is kept out.
 
 One story with all kinds of events is played again and again; each time the core fails before
 another one of the lines that change something.
@@ -9,29 +9,34 @@ from __future__ import annotations
 
 import bisect
 import pickle
+import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import nullcontext
 
 import pytest
 
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core import scheduler
 from jupyter_gpushare.core.commands import (
     CancelWait,
     CloseClient,
     Command,
     GrantTurn,
     MeasureDevice,
+    RefuseClient,
     RenewConnection,
     ReportFailure,
+    TellSettings,
     WakeAt,
 )
-from jupyter_gpushare.core.errors import NeverSettles, TenantGone
+from jupyter_gpushare.core.errors import NeverSettles, RequestFailed, TenantGone
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.residency import Residency
-from jupyter_gpushare.core.scheduler import Machine, Scheduler
-from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
+from jupyter_gpushare.core.scheduler import Bars, Machine, Scheduler
+from jupyter_gpushare.core.settings import Fallback, MemoryMode, SchedulerSettings, TurnTaking
 from jupyter_gpushare.core.snapshot import ClientSnapshot
+from jupyter_gpushare.core.state import State
 
 from .injection import Injected, Line, changing_lines, watching
 from .model_client import Gate
@@ -43,6 +48,8 @@ TOTAL = 8000
 CONTEXT = 1
 """What a process has there that it does not report."""
 ROUNDS_MAX = 300
+MOMENT_S = 1e-6
+"""Where every line fails once, nobody is kept waiting for longer."""
 STATES = {
     Gate.OPEN: {"holding", "passing"},
     Gate.DRAINING: {"recalled", "recalled, waiting", "holding", "passing"},
@@ -86,6 +93,8 @@ class Node:
             self.handle_one(self.pending.popleft())
 
     def handle_one(self, event: ev.Event) -> None:
+        if is_stale(event, self.connected):
+            return
         self.events += 1
         met: list[Line] = []
 
@@ -135,6 +144,12 @@ class Node:
                 process = self.connected.pop(number, None)
                 if process is not None:
                     self.connect(process)
+            case RefuseClient(client=number, until_s=until_s):
+                self.pending.append(ev.ClientLost(client=number))
+                process = self.connected.pop(number)
+                process.lose_turn()
+                self.now_s = until_s + MOMENT_S
+                self.connect(process)
             case ReportFailure():
                 pass
             case GrantTurn(client=number):
@@ -279,6 +294,12 @@ class Node:
         raise AssertionError(f"nobody serves {waiting}")
 
 
+def is_stale(event: ev.Event, connected: Container[ClientId]) -> bool:
+    """It comes from a connection that is no more."""
+    is_word = isinstance(event, ev.ClientEvent) and not isinstance(event, ev.ClientLost)
+    return is_word and event.client not in connected
+
+
 WAIT_FOR_MEMORY: list[Callable[[Node], None]] = [
     lambda node: [node.register(tenant) for tenant in "de"] and None,
     lambda node: node.start("d1", [A]),
@@ -396,6 +417,11 @@ def played_so_far() -> list[tuple[int, bytes]]:
     return so_far
 
 
+@pytest.fixture
+def short_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "BAR_S_MIN", MOMENT_S)
+
+
 def fail_at(points: Iterable[Point]) -> None:
     """The story is played from the step on in which the core fails."""
     so_far = played_so_far()
@@ -424,9 +450,11 @@ def test_the_story_meets_most_of_what_changes() -> None:
 
 @pytest.mark.promise(
     "scheduler-18",
-    "A failure in the middle of an event leaves nothing behind: it is undone, logged with its "
-    "traceback and the tenant's story, and every hook comes to have what the core believes",
+    "A failure in the middle of an event leaves nothing behind: the scheduler starts anew from its "
+    "clients, the log has the traceback and the tenant's story, and every hook comes to have what "
+    "the core believes",
 )
+@pytest.mark.usefixtures("short_bars")
 def test_a_failure_at_each_change_leaves_nothing_behind() -> None:
     """Wherever the core fails, the invariants hold after it, nothing stale is said, every hook
     comes to have what the core believes, and everybody is served. Here at each twelfth line that
@@ -437,6 +465,7 @@ def test_a_failure_at_each_change_leaves_nothing_behind() -> None:
 @pytest.mark.full
 @pytest.mark.long
 @pytest.mark.promise("scheduler-18")
+@pytest.mark.usefixtures("short_bars")
 def test_a_failure_at_every_change_leaves_nothing_behind() -> None:
     """The same at every line that changes something."""
     fail_at(points_of_all_lines())
@@ -445,6 +474,7 @@ def test_a_failure_at_every_change_leaves_nothing_behind() -> None:
 @pytest.mark.full
 @pytest.mark.long
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("short_bars")
 def test_a_failure_at_each_change_in_each_kind_of_event() -> None:
     """The same at each line in each kind of event that comes to it, the first time and the last."""
     changes = play(Node()).changes
@@ -487,77 +517,260 @@ def kinds(commands: list[Command]) -> list[type[Command]]:
     return [type(command) for command in commands]
 
 
-@pytest.mark.promise("scheduler-18")
-def test_a_client_at_whose_words_the_core_fails_is_the_only_one_to_notice(
+def told(node: Node, event: ev.Event) -> list[Command]:
+    """What comes of the event. The connections that are to be renewed are, and all say what they
+    have."""
+    commands = node.scheduler.handle(event, now_s=node.now_s)
+    for command in commands:
+        if not isinstance(command, RefuseClient):
+            node.perform(command)
+        else:
+            node.connected.pop(command.client)
+            node.pending.append(ev.ClientLost(client=command.client))
+    while node.pending:
+        node.handle_one(node.pending.popleft())
+    node.flow()
+    return commands
+
+
+def renewed(commands: list[Command]) -> set[ClientId]:
+    return {each.client for each in commands if isinstance(each, RenewConnection)}
+
+
+NOT_ADMITTED = pytest.mark.promise(
+    "scheduler-108",
+    "A client at whose words the scheduler fails is not admitted for 10 s, twice as long at each "
+    "failure up to 10 min; it has no turn then, its calls wait whatever its fallback says, and its "
+    "user is told until when. All others keep their turns",
+)
+
+
+@NOT_ADMITTED
+def test_a_client_at_whose_words_the_core_fails_is_not_admitted_for_a_while(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It connects again each time; the turn of the other one goes on."""
+    """The others connect again at once. The holder keeps its turn, and the others are served."""
     fail_whenever(monkeypatch, lambda event: isinstance(event, ev.SpaceRequested))
-    for _ in range(3):
-        asks = ev.SpaceRequested(
-            client=node.processes["b1"].id, device=A, bytes_wanted=10, request_id=1
-        )
-        commands = node.scheduler.handle(asks, now_s=node.now_s)
-        failed, *others = commands
+    node.register("c")
+    node.start("c1", [A])
+    node.flow()
+    turn, bad = node.processes["a1"].turn, node.processes["b1"]
+    for lasts_s in (10, 20, 40, 80, 160, 320, 600, 600):
+        asks = ev.SpaceRequested(client=bad.id, device=A, bytes_wanted=10, request_id=1)
+        failed, waits, refused, *others = told(node, asks)
         assert isinstance(failed, ReportFailure)
         assert "KeyError: 'a bug'" in failed.message
         assert "SpaceRequested" in failed.message and "ClientJoined" in failed.message
-        assert RenewConnection(client=asks.client, cause="the scheduler failed") in others
-        for command in commands:
-            node.perform(command)
-        while node.pending:
-            node.handle_one(node.pending.popleft())
+        assert f"for {lasts_s} s" in failed.message
+        assert isinstance(waits, TellSettings) and waits.settings.fallback is Fallback.WAIT
+        assert isinstance(refused, RefuseClient)
+        assert (refused.client, refused.until_s, refused.lasts_s) == (
+            bad.id,
+            node.now_s + lasts_s,
+            lasts_s,
+        )
+        assert len(renewed(others)) == 2
+        assert node.processes["a1"].turn == turn
+        node.now_s += lasts_s - 1
+        hello = ev.ClientJoined(
+            client=ClientId(900), tenant=bad.tenant, pid=bad.pid, process_name=""
+        )
+        waits, refused = node.scheduler.handle(hello, now_s=node.now_s)
+        assert isinstance(refused, RefuseClient) and isinstance(waits, TellSettings)
+        assert refused.until_s == pytest.approx(node.now_s + 1) and refused.lasts_s == lasts_s
+        node.scheduler.handle(ev.TurnRequested(client=hello.client), now_s=node.now_s)
+        node.scheduler.handle(ev.ClientLost(client=hello.client), now_s=node.now_s)
+        node.hooks_have_what_the_core_believes()
+        node.now_s += 1
+        node.connect(bad)
         node.flow()
-        assert node.processes["a1"].id == 1
         node.hooks_have_what_the_core_believes()
     monkeypatch.undo()
     node.everybody_is_served()
 
 
-@pytest.mark.parametrize(
-    "fails",
-    [
-        lambda event: isinstance(event, ev.ClockTicked) and event.cause == "",
-        lambda event: isinstance(event, ev.SpaceRequested | ev.ConnectionRenewed),
-    ],
-    ids=["at a tick", "at a renewal"],
-)
-def test_where_nobody_can_say_it_again_the_scheduler_starts_anew(
-    node: Node, monkeypatch: pytest.MonkeyPatch, fails: Callable[[ev.Event], bool]
+@NOT_ADMITTED
+def test_a_client_that_behaves_for_ten_minutes_begins_anew() -> None:
+    bars, process = Bars(), (TenantId("a"), 1)
+    assert [bars.fails(process, now_s) for now_s in (0, 10, 629, 1269.1)] == [10, 20, 40, 10]
+    assert bars.fails((TenantId("a"), 2), 1270) == 10
+
+
+@NOT_ADMITTED
+def test_others_are_served_as_soon_as_all_are_back(
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All clients connect again; the holder keeps its turn, and the other one is served later."""
-    fail_whenever(monkeypatch, fails)
-    turn = node.processes["a1"].turn
-    asks = ev.SpaceRequested(
-        client=node.processes["b1"].id, device=A, bytes_wanted=10, request_id=1
-    )
-    commands = node.scheduler.handle(
-        ev.ClockTicked() if fails(ev.ClockTicked()) else asks, now_s=node.now_s
-    )
-    monkeypatch.undo()
-    assert {c.client for c in commands if isinstance(c, RenewConnection)} == {1, 2}
-    assert node.scheduler.snapshot(node.now_s).recovering
-    for command in commands:
-        node.perform(command)
-    while node.pending:
-        node.handle_one(node.pending.popleft())
+    """Nobody waits for the one that is not admitted, which had the turn."""
+    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.SpaceRequested))
+    node.register("c")
+    node.start("c1", [A])
     node.flow()
+    asks = ev.SpaceRequested(
+        client=node.processes["a1"].id, device=A, bytes_wanted=10, request_id=1
+    )
+    told(node, asks)
+    assert not node.scheduler.snapshot(node.now_s).recovering
+    assert node.processes["b1"].gate is Gate.OPEN
+
+
+def once(kind: type[ev.Event]) -> Callable[[ev.Event], bool]:
+    """The first of these events, and no other."""
+    left = [kind]
+    return lambda event: isinstance(event, kind) and bool(left) and left.pop() is kind
+
+
+def test_who_never_comes_back_is_waited_for_until_the_grace_is_over(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_whenever(monkeypatch, once(ev.ClockTicked))
+    node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
+    snapshot = node.scheduler.snapshot(node.now_s)
+    assert snapshot.recovering and not any(tenant.clients for tenant in snapshot.tenants)
+    monkeypatch.undo()
+    node.now_s += node.scheduler.settings.reconnect_grace_s
+    node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
+    assert not node.scheduler.snapshot(node.now_s).recovering
+
+
+def test_what_nobody_says_again_is_heard_once_more(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All clients connect again; the holder keeps its turn, and the loss is not forgotten."""
+    fail_whenever(monkeypatch, once(ev.TenantRemoved))
+    turn = node.processes["a1"].turn
+    node.register("c")
+    commands = told(node, ev.TenantRemoved(tenant=TenantId("c")))
+    assert kinds(commands)[0] is ReportFailure and renewed(commands) == {1, 2}
+    assert node.tenants() == {"a", "b"}
     assert node.processes["a1"].turn == turn
     node.hooks_have_what_the_core_believes()
+    node.everybody_is_served()
+
+
+@pytest.mark.promise(
+    "scheduler-109",
+    "An event that no client sends and at which the scheduler fails again is dropped and told, and "
+    "its device alone is paused",
+)
+def test_where_it_fails_again_the_event_is_dropped_and_its_device_is_paused(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such events are not looked at for a while, however many come. Other devices go on."""
+    fail_whenever(
+        monkeypatch, lambda event: isinstance(event, ev.DeviceMemoryMeasured) and event.device == A
+    )
+    failures = [each for each in told(node, node.sample(A)) if isinstance(each, ReportFailure)]
+    assert [re.search(r"for (\d+) s", each.message)[1] for each in failures] == ["0", "10"]  # type: ignore[index]
+    modes = {each.id: each.mode for each in node.scheduler.snapshot(node.now_s).devices}
+    assert modes == {A: "paused", B: "open"}
+    for _ in range(20):
+        node.now_s += 0.4
+        assert node.scheduler.handle(node.sample(A), now_s=node.now_s) == []
+    assert ReportFailure not in kinds(node.scheduler.handle(node.sample(B), now_s=node.now_s))
+    node.now_s += 3
+    failures = [each for each in told(node, node.sample(A)) if isinstance(each, ReportFailure)]
+    assert len(failures) == 1 and "for 20 s" in failures[0].message
+    monkeypatch.undo()
+    node.handle(ev.DeviceModeChanged(device=A, mode=ev.DeviceMode.OPEN))
+    node.everybody_is_served()
+
+
+@pytest.mark.promise("scheduler-109")
+def test_a_tick_that_fails_again_comes_later(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.ClockTicked) and not event.cause)
+    commands = told(node, ev.ClockTicked())
+    assert kinds(commands).count(ReportFailure) == 2
+    (wake,) = node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s + 1)
+    assert isinstance(wake, WakeAt) and wake.at_s == node.now_s + 10
+    monkeypatch.undo()
+    node.now_s += 10
     node.everybody_is_served()
 
 
 def test_a_request_at_which_the_core_fails_can_be_repeated(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing but the report comes of it, and nothing has changed."""
-    before = node.scheduler.snapshot(node.now_s)
+    """It has changed nothing; all clients connect again. Where it fails again it is refused for a
+    while, and nobody has to connect again."""
     fail_whenever(monkeypatch, lambda event: isinstance(event, ev.InterruptRequested))
     interrupt = ev.InterruptRequested(tenant=TenantId("b"))
-    assert kinds(node.scheduler.handle(interrupt, now_s=node.now_s)) == [ReportFailure]
-    assert node.scheduler.snapshot(node.now_s) == before
+    for _ in range(2):
+        commands = told(node, interrupt)
+        assert kinds(commands)[0] is ReportFailure and len(renewed(commands)) == 2
+        assert CancelWait not in kinds(commands)
+        node.hooks_have_what_the_core_believes()
+    with pytest.raises(RequestFailed, match=r"fails at this request\. .+\."):
+        node.scheduler.handle(interrupt, now_s=node.now_s)
     monkeypatch.undo()
-    assert kinds(node.scheduler.handle(interrupt, now_s=node.now_s)) == [CancelWait]
+    node.now_s += 10
+    assert CancelWait in kinds(node.scheduler.handle(interrupt, now_s=node.now_s))
+
+
+# ---- what survives ------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(
+    "scheduler-110",
+    "What users owe, their credit, what notebooks have had of late, turns kept by hand, paused "
+    "devices and settings survive a failure of the scheduler",
+)
+def test_what_no_client_says_survives(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is as of the last event before the failure; what was counted may be a second older."""
+    node.handle(ev.OwnerRemembered(owner="away", credit_s=1.0, debts=((A, 9.0),)))
+    node.handle(ev.DeviceModeChanged(device=B, mode=ev.DeviceMode.DRAINED))
+    node.change(quantum_s=3, allowed_classes="me=realtime")
+    node.handle(ev.ClassAsked(tenant=TenantId("b"), asked_class="realtime"))
+    node.handle(ev.TenantHeld(tenant=TenantId("a"), hold_s=50))
+    node.now_s += 7
+    node.processes["b1"].hold(30)
+    node.flow()
+    settings = node.scheduler.settings
+    owners = node.scheduler.to_remember(node.now_s)
+    holds = {each.id: each.hold_left_s for each in node.scheduler.snapshot(node.now_s).tenants}
+    fail_whenever(monkeypatch, once(ev.ClockTicked))
+    told(node, ev.ClockTicked())
+    assert node.scheduler.settings == settings
+    assert [(each.owner, each.debts) for each in node.scheduler.to_remember(node.now_s)] == [
+        (each.owner, each.debts) for each in owners
+    ]
+    snapshot = node.scheduler.snapshot(node.now_s)
+    assert [each.mode for each in snapshot.devices] == ["open", "drained"]
+    tenants = {each.id: each for each in snapshot.tenants}
+    assert {id: each.hold_left_s for id, each in tenants.items()} == holds
+    assert tenants[TenantId("a")].hold_left_s == pytest.approx(43)
+    assert tenants[TenantId("b")].hold_to_come_s == 30
+    assert tenants[TenantId("b")].runs_as == "realtime"
+
+
+@pytest.mark.parametrize("stage", ["accounts", "everything"])
+def test_where_the_start_fails_too_the_scheduler_lives_and_says_so(
+    node: Node, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """It knows what it can know, and takes in what comes."""
+
+    def fails(*arguments: object) -> None:
+        raise KeyError("a second bug")
+
+    node.handle(ev.OwnerRemembered(owner="away", credit_s=1.0, debts=((A, 9.0),)))
+    node.now_s += 2
+    node.handle_one(ev.ClockTicked())
+    fail_whenever(monkeypatch, once(ev.ClockTicked))
+    monkeypatch.setattr(scheduler, "remember", fails)
+    if stage == "everything":
+        monkeypatch.setattr(State, "add_device", fails)
+    commands = node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
+    reports = [each.message for each in commands if isinstance(each, ReportFailure)]
+    assert len(reports) == (3 if stage == "everything" else 2)
+    assert all("forgets it" in each and "a second bug" in each for each in reports[1:])
+    monkeypatch.undo()
+    node.scheduler.check_invariants()
+    snapshot = node.scheduler.snapshot(node.now_s)
+    assert len(snapshot.devices) == (0 if stage == "everything" else 2)
+    node.find(A)
+    node.register("c")
+    node.start("c1", [A])
+    node.flow()
+    assert "c" in node.tenants()
 
 
 def test_turns_and_memory_that_never_settle_are_a_failure(

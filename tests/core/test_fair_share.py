@@ -416,7 +416,8 @@ def test_debt_of_who_is_away_outlives_an_error_of_ours() -> None:
     crowd.run(99.5)
     crowd.leaves(ann)
     (before,) = (each for each in crowd.scheduler.to_remember(crowd.now_s) if each.owner == "ann")
-    machine = Machine.in_place_of(crowd.scheduler._machine, crowd.now_s)
+    broken = crowd.scheduler._machine
+    machine = Machine.in_place_of(broken, FIXED, broken.to_remember(crowd.now_s), crowd.now_s)
     assert [each for each in machine.to_remember(crowd.now_s) if each.owner == "ann"] == [before]
     assert before.debts[0][1] > 45
 

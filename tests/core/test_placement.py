@@ -266,7 +266,7 @@ def test_a_place_of_before_a_restart_stays_without_its_need(desk: Desk) -> None:
 def test_a_broken_core_knows_the_places(desk: Desk) -> None:
     starts(desk, "a", "70GiB")
     machine = desk.scheduler._machine
-    after = type(machine).in_place_of(machine, desk.now_s)
+    after = type(machine).in_place_of(machine, desk.scheduler.settings, (), desk.now_s)
     (tenant,) = after.snapshot(desk.now_s).tenants
     assert tenant.placement == Placement((DeviceId("A"),), 70 * GIB, "GPU-A")
     assert list(after._state.placed) == ["a"]

@@ -1,4 +1,4 @@
-"""A bug of the core meets a real scheduler: it costs one connection at most, for a moment."""
+"""A bug of the core meets a real scheduler: who causes it waits, and the others notice nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from jupyter_gpushare.client import RequestRefused
 from jupyter_gpushare.protocol.messages import (
     CellBegan,
     CellEnded,
+    Fallback,
     Refused,
     RequestWithdrawn,
+    Settings,
     TurnGranted,
 )
 from tests.support.scheduler_process import SchedulerUnderTest
@@ -32,27 +34,35 @@ def failing(runtime: Path) -> Iterator[FailingScheduler]:
 
 
 @pytest.mark.promise("scheduler-18")
-def test_the_client_whose_words_are_lost_comes_back_with_its_turn(
+@pytest.mark.promise("scheduler-108")
+def test_who_makes_it_fail_is_kept_out_and_the_others_come_back(
     failing: FailingScheduler,
 ) -> None:
-    """Its connection ends without a refusal, so that its hook keeps the turn; the connection of
-    the tenant that waits stays, and the log has the traceback and the story."""
-    token = failing.tenant("holder").token
-    with failing.connect() as holder, failing.joined("waiter") as waiter:
-        holder.join(token)
+    """It is told until when it waits, with the words of the protocol that any hook knows; the
+    connection of the other one ends without a refusal, so that its hook keeps the turn."""
+    tokens = [failing.tenant(name).token for name in ("bad", "holder", "waiter")]
+    with failing.connect() as bad, failing.connect() as holder, failing.connect() as waiter:
+        holder.join(tokens[1])
         turn = holder.take_turn()
+        bad.join(tokens[0])
+        waiter.join(tokens[2])
         waiter.ask()
         failing.eventually(lambda status: status["devices"][0]["queue"])
-        holder.send(CellEnded())
-        assert holder.is_closed()
-        assert not holder.heard(Refused)
-        with failing.connect() as again:
-            again.join(token, held_turn_id=turn.turn_id)
-            again.drop(turn.turn_id)
-            again.ask()
-            waiter_turn = waiter.expect(TurnGranted)
-            waiter.drop(waiter_turn.turn_id)
-            again.expect(TurnGranted)
+        bad.send(CellEnded())
+        refused = bad.expect(Refused)
+        assert "lets it in again at" in refused.message and "10 s after that" in refused.message
+        assert holder.is_closed() and waiter.is_closed()
+        assert not holder.heard(Refused) and not waiter.heard(Refused)
+    with failing.connect() as bad, failing.connect() as holder, failing.connect() as waiter:
+        bad.hello(tokens[0], waiting=1)
+        waits = [each for each in (bad.expect(Settings), bad.expect(Refused))]
+        assert waits[0].fallback is Fallback.WAIT
+        assert waits[1].message == refused.message
+        holder.join(tokens[1], held_turn_id=turn.turn_id)
+        waiter.join(tokens[2])
+        waiter.ask()
+        holder.drop(turn.turn_id)
+        waiter.expect(TurnGranted)
     assert 'KeyError: "a bug of the test\'s"' in failing.log
     assert "story of the tenant" in failing.log and "ClientJoined hello of scripted" in failing.log
 

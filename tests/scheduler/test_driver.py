@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from jupyter_gpushare.core.commands import (
     Command,
     GrantTurn,
     KillClient,
+    RefuseClient,
     RenewConnection,
     ReportFailure,
     ReportOverdue,
@@ -236,6 +238,16 @@ def test_a_failure_of_ours_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     driver_of(core, links, ManualClock()).submit(BEGAN)
     assert "story, traceback" in caplog.text
     assert links.done == [("renew", ONE)]
+
+
+def test_who_made_the_core_fail_is_told_until_when_it_waits() -> None:
+    """The sentence is the same at each refusal, so that a user reads it once."""
+    refusals: list[Command] = [RefuseClient(client=ONE, until_s=110, lasts_s=10)]
+    links = RecordingLinks()
+    driver_of(ScriptedCore(CellBegan=refusals), links, ManualClock()).submit(BEGAN)
+    ((what, client, message),) = links.done  # type: ignore[misc]
+    assert (what, client) == ("close", ONE)
+    assert re.search(r"lets it in again at \d\d:\d\d:\d\d, 10 s after that\. ", message)
 
 
 def test_a_command_that_cannot_be_performed_costs_one_connection(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from jupyter_gpushare.core.commands import (
     CloseClient,
     RecallReason,
     RecallTurn,
+    RefuseClient,
     ReportOverdue,
     ReportSilent,
 )
 from jupyter_gpushare.core.ids import ClientId, TurnId
-from jupyter_gpushare.scheduler.base.wording import report_of, why_closed, why_recalled
+from jupyter_gpushare.scheduler.base.wording import report_of, why_closed, why_recalled, why_refused
 
 ONE = ClientId(1)
+NOON = "12:00:00"
+AT_S = time.mktime((2026, 5, 4, 12, 0, 0, 0, 0, -1))
 
 
 @pytest.mark.parametrize("reason", RecallReason)
@@ -40,6 +45,7 @@ def test_each_reason_for_a_recall_has_words(reason: RecallReason) -> None:
     ("words", "parts"),
     [
         (why_closed(CloseClient(client=ONE, tenant_name="train.ipynb")), ["train.ipynb"]),
+        (why_refused(RefuseClient(client=ONE, until_s=7.0, lasts_s=20.0), AT_S), [NOON, "20 s"]),
         (
             report_of(
                 ReportOverdue(

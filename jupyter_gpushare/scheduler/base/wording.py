@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from jupyter_gpushare.core.commands import (
     CloseClient,
     RecallReason,
     RecallTurn,
+    RefuseClient,
     ReportOverdue,
     ReportSilent,
 )
@@ -36,6 +39,17 @@ def why_recalled(command: RecallTurn) -> str:
 def why_closed(command: CloseClient) -> str:
     """For the user whose connection ends."""
     return f"{command.tenant_name} was shut down. Start it again to use the GPU."
+
+
+def why_refused(command: RefuseClient, until_wall_s: float) -> str:
+    """For the user whose process is not admitted. Each refusal says the same, so that a user reads
+    it once."""
+    admitted = time.strftime("%H:%M:%S", time.localtime(until_wall_s))
+    return (
+        f"The GPU scheduler failed at what this process told it, and lets it in again at "
+        f"{admitted}, {command.lasts_s:.0f} s after that. Its GPU calls wait until then. Report "
+        f"the scheduler's log if it happens again."
+    )
 
 
 def report_of(command: ReportSilent | ReportOverdue) -> str:

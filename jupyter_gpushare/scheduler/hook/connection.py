@@ -269,7 +269,7 @@ class HookConnection(asyncio.BufferedProtocol):
         except Refusal as refusal:
             self.refuse(refusal.code, str(refusal))
         except Exception:
-            # What it said is lost. It connects again and says what it has (decision 0010).
+            # What it said is lost. It connects again and says what it has.
             log.exception("client %s: %s failed", self.client, type(message).__name__)
             self.end("the scheduler failed at its message")
 
