@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
-from jupyter_gpushare.protocol.messages import MemoryReported
+from jupyter_gpushare.protocol.messages import CellEnded, MemoryReported
 from tests.soak.bed import ENDING, Bed, SchedulerWithBugs, Tenant
 from tests.support.hook_client import DEVICE
 from tests.support.memory_tenants import OUT_OF_MEMORY, SUCCESS, bare_tenant
@@ -31,10 +31,17 @@ OUTSIDE = (1, 3, 6, 22)
 FILLS_S_MAX = 3.0
 NOT_SURVIVED = ("descriptors_closed", "few_descriptors", "gpu_filled_from_outside")
 """By a real driver, and by others who use its devices."""
-KILLS_SCHEDULER = ("scheduler_killed", "scheduler_ended", "core_fails")
+KILLS_SCHEDULER = ("scheduler_killed", "scheduler_ended", "core_fails", "client_fails_the_core")
 HOOK_SOCKET, HTTP_SOCKET = "hook.sock", "http.sock"
 MOVES_S_MAX = 3.0
 FAILS_S_MAX = 10.0
+RATE_S = 12.0
+"""For so long it is looked how much tenants do: a client that is not admitted comes back once."""
+RATE_LEAST = 0.9
+RATES_MAX = 3
+"""What else the machine does changes a rate by more at times."""
+SETTLES_S = 3.0
+FAILED = "The scheduler failed at CellEnded"
 HOST_RESERVE = 256 * MIB
 """Of a control group the hook leaves so much alone."""
 HOST_LIMITS = (0, HOST_RESERVE, HOST_RESERVE + 16 * MIB, HOST_RESERVE + 48 * MIB)
@@ -87,6 +94,61 @@ def core_fails(bed: Bed) -> bool:
     bed.scheduler.stop()
     bed.ignore_log()
     return comes_back(bed) and failed
+
+
+def make_core_fail(bed: Bed, token: str) -> bool:
+    """One connection of a client that does so whenever it is admitted. Whether it was."""
+    client = bed.scheduler.connect()
+    try:
+        client.join(token)
+        client.send(CellEnded())
+        client.is_closed()
+    except (AssertionError, OSError):
+        return False
+    finally:
+        client.close()
+    return True
+
+
+def rate_of_others(bed: Bed, meanwhile: Callable[[], object]) -> float:
+    """Operations of all tenants in a second, while something is done twice a second."""
+    tenants = list(bed.tenants)
+    before = sum(each.totals.operations for each in tenants)
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + RATE_S:
+        meanwhile()
+        bed.until(lambda: False, 0.5)
+    after = sum(each.totals.operations for each in tenants)
+    return (after - before) / (time.monotonic() - began_s)
+
+
+def rate_beside_a_bad_client(bed: Bed) -> float:
+    """What others do beside a new one, of what they do without."""
+    token = bed.scheduler.tenant("bad", "run").token
+    alone = rate_of_others(bed, lambda: None)
+    beside = rate_of_others(bed, lambda: make_core_fail(bed, token))
+    return round(beside / max(alone, 1e-9), 2)
+
+
+@fault
+def client_fails_the_core(bed: Bed) -> bool:
+    """A client makes the core fail again and again: it is kept out, and the others go on as before.
+    Its scheduler is one with bugs for a while."""
+    bed.judge()
+    bed.scheduler.stop()
+    bed.start_scheduler(SchedulerWithBugs)
+    before = bed.scheduler.log.count(FAILED)
+    bed.until(lambda: False, SETTLES_S)
+    rates = [rate_beside_a_bad_client(bed)]
+    while rates[-1] < RATE_LEAST and len(rates) < RATES_MAX:
+        rates.append(rate_beside_a_bad_client(bed))
+    bed.score.rates.append(max(rates))
+    if max(rates) < RATE_LEAST:
+        bed.score.find("slowed", f"beside a client that makes the core fail, {rates} is done")
+    failures = bed.scheduler.log.count(FAILED) - before
+    bed.scheduler.stop()
+    bed.ignore_log()
+    return comes_back(bed) and 1 <= failures <= 2 * len(rates)
 
 
 @fault

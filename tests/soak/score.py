@@ -7,7 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-FINDINGS = ("bytes_wrong", "calls_failed", "kernels_lost", "overlaps", "hangs", "tracebacks")
+FINDINGS = (
+    "bytes_wrong",
+    "calls_failed",
+    "kernels_lost",
+    "overlaps",
+    "hangs",
+    "tracebacks",
+    "slowed",
+)
 """Each of them has to be 0."""
 
 GROWTH_PERCENT_MAX = 5.0
@@ -77,6 +85,8 @@ class Score:
     overlaps_at_an_end: int = 0
     """With what a process does once its exit handlers run, and so no finding."""
     heals: int = 0
+    rates: list[float] = field(default_factory=list)
+    """What tenants did beside a client that makes the core fail, of what they did before."""
     growth: dict[str, float] = field(default_factory=dict)
     """Of a scheduler that was never killed."""
 
@@ -131,6 +141,7 @@ class Score:
             "heals": self.heals,
             "overlaps_at_an_end": self.overlaps_at_an_end,
             "found_bare": self.found_bare.total(),
+            "rates": self.rates,
             **self.growth,
         }
 
