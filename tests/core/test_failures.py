@@ -68,7 +68,9 @@ class Node:
         self.now_s = 100.0
         self.wake_at_s: float | None = None
         self.scheduler = Scheduler(
-            SchedulerSettings(quantum_s=5, overdue_s=20, memory_mode=MemoryMode.SWAP)
+            SchedulerSettings(
+                quantum_s=5, overdue_s=20, memory_mode=MemoryMode.SWAP, fallback=Fallback.RUN
+            )
         )
         self.processes: dict[str, MemoryClient] = {}
         self.connected: dict[ClientId, MemoryClient] = {}

@@ -28,7 +28,7 @@ class FailingScheduler(SchedulerUnderTest):
 
 @pytest.fixture
 def failing(runtime: Path) -> Iterator[FailingScheduler]:
-    scheduler = FailingScheduler(runtime)
+    scheduler = FailingScheduler(runtime, "--GPUShareScheduler.fallback=run")
     yield scheduler
     assert scheduler.stop() == 0, scheduler.log
 
