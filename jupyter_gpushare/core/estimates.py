@@ -6,7 +6,7 @@ the sum of what those before the tenant use, each judged by the lengths of cells
 - Somebody before it uses what is left of its cell, but no more than the rules of the line let it
   have before this one: its quantum, and further ones while its owner stays behind. Memory that has
   to come back for it takes its time. A notebook of the same owner lets this one take over when it
-  has had more of late (siblings.py).
+  has had more of late (precedence.py).
 - New cells come, as often as they came lately. They go before an ordinary turn, and end one that is
   under way. Its holder then has to queue again, perhaps behind this tenant.
 
@@ -27,13 +27,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from .accounts import has_less_after_s
 from .events import DeviceMode
 from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
 from .ids import DeviceId, Seconds, TenantId
 from .order.line import quantum_ends_s, take_turns
-from .order.new_work import shortest_quantum_s
-from .order.recent import has_less_after_s
-from .order.siblings import sibling_takes_over_s
+from .order.precedence import shortest_quantum_s, sibling_takes_over_s
 from .policy import pressed_at_s, starves_at_s
 from .records import Obstacle, ObstacleKind, Tenant, Turn
 from .shares.classes import BY_SHARE, LAST, ORDINARY, STARVED, URGENT, TenantClass, ends

@@ -98,7 +98,7 @@ class OwnerRemembered(Event):
     debts: tuple[tuple[DeviceId, Seconds], ...] = ()
     """Device time by which it was ahead of its share."""
     used: tuple[tuple[TenantId, DeviceId, Seconds], ...] = ()
-    """What its tenants have had of late (recent.py); without a tenant: those that have ended."""
+    """What its tenants have had of late (accounts.py); without a tenant: those that have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .needs import cell_ends, forget_waits_in_vain
-from .order.new_work import note_work_that_waits
+from .order.precedence import note_work_that_waits
 from .placement import needed_now, placed
 from .records import Client, Device, Tenant
 from .remembered import remember

@@ -15,7 +15,7 @@ The rules, in short:
   comes; and one whose waiters come and go (interrupted cells) does not begin anew each time.
 - A turn whose quantum is over goes on for another one where its owner would be served next all the
   same: nothing is won by handing the device over to the one who has it.
-- Quanta are between owners. A turn ends for a sibling which has had less of late (recent.py), or
+- Quanta are between owners. A turn ends for a sibling which has had less of late (accounts.py), or
   whose new cell can pay for that from its own credit. The sibling has what is left of the quantum.
 - Quanta grow with the cell: a turn is as long as the cell has used the device so far, within the
   settings, and long enough that memory which moves for it costs `swap_percent` of it.
@@ -47,8 +47,13 @@ from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
 from .needs import GRACE_S, is_waiting
 from .order.line import quantum_ends_s, take_turns
-from .order.new_work import restore_s, shortest_quantum_s, swap_may_begin_s
-from .order.siblings import has_had_more, sibling_takes_over
+from .order.precedence import (
+    has_had_more,
+    restore_s,
+    shortest_quantum_s,
+    sibling_takes_over,
+    swap_may_begin_s,
+)
 from .records import Tenant, Turn
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
 from .space.ahead import may_come_ahead

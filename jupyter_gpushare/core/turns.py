@@ -13,13 +13,15 @@ from .holds import Holds
 from .ids import ProcessId, Seconds, TurnId
 from .needs import stalls
 from .order.lines import turn_of
-from .order.new_work import (
+from .order.precedence import (
     begins_burst,
     find_who_it_goes_before,
+    goes_on_own_credit,
     is_new_cell,
     note_work_that_waits,
+    rest_of_quantum_s,
+    succession,
 )
-from .order.siblings import goes_on_own_credit, rest_of_quantum_s, succession
 from .policy import (
     Recall,
     bytes_to_come,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_gpushare.core.accounts import Recent, RecentUses, has_less_after_s
 from jupyter_gpushare.core.ids import DeviceId, TenantId
-from jupyter_gpushare.core.order.recent import Recent, RecentUses, has_less_after_s
 
 A = DeviceId("A")
 ONE, TWO = TenantId("one"), TenantId("two")

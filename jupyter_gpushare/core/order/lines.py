@@ -9,7 +9,7 @@ those whose class or new cell goes first (classes.py), the earliest before the o
 virtual finish time of their owners. Whether an owner is within its share is looked at when a tenant
 comes, and when the device changes hands.
 
-Tenants of one owner take turns among themselves, the least recent use first (recent.py): the
+Tenants of one owner take turns among themselves, the least recent use first (accounts.py): the
 owner's time is that of the one which would be served. It is looked at when somebody of the owner
 begins or ceases to wait, and when a turn of the owner begins or ends.
 """
