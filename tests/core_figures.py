@@ -49,7 +49,6 @@ OTHERS = {
     "GangLook",
     "News",
     "Owner",
-    "Rate",
     "RecentUses",
     "Span",
     "State",
@@ -58,8 +57,7 @@ OTHERS = {
     "Totals",
     "Usage",
     "Wish",
-    "_Line",
-    "_Sum",
+    "_Before",
 }
 """All other ones: of owners, devices, or the node, or for one look."""
 QUESTION = ("is_", "has_", "may_", "can_", "needs_", "wants_")

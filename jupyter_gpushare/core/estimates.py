@@ -1,18 +1,11 @@
-"""When a tenant's turn will begin: its place, a range of time, and why it waits. Questions only.
+"""When a tenant's turn will begin: a range of time. Questions only.
 
-The range is meant to hold in eight of ten cases: one in ten begins earlier, one in ten later. It is
-the sum of what those before the tenant use, each judged by the lengths of cells lately (habits.py):
-
-- Somebody before it uses what is left of its cell, but no more than the rules of the line let it
-  have before this one: its quantum, and further ones while its owner stays behind. Memory that has
-  to come back for it takes its time. A notebook of the same owner lets this one take over when it
-  has had more of late (precedence.py).
-- New cells come, as often as they came lately. They go before an ordinary turn, and end one that is
-  under way. Its holder then has to queue again, perhaps behind this tenant.
-
-The ends of the range of a sum are found as if the parts were independent: distances from the mean
-add up by their squares. Of a long line the first `LOOKED_AT` are looked at, and the range is
-carried on from them; so a tenant costs the same however many wait.
+The line before the tenant is played to its end, in `_FUTURES` futures. In each, those before it use
+what was drawn from the lengths of cells of late (habits.py), in turns as long as the rules of the
+line let them have. New cells come as often as they came of late; they go first, and end the turn
+that is under way. Its holder goes on if its next turn still fits in before the tenant's. The range
+leaves out the earliest and the latest future. That is more than the eight of ten starts that it is
+meant to hold, because people do what no future knows.
 
 Nothing is said of a wait whose end hangs on a person or on a fault: a paused device, memory that no
 turn sets free, a process that was stopped or does not answer.
@@ -20,490 +13,188 @@ turn sets free, a process that was stopped or does not answer.
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
 from .accounts import has_less_after_s
-from .events import DeviceMode
-from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
-from .ids import DeviceId, Seconds, TenantId
-from .order.line import quantum_ends_s, take_turns
-from .order.precedence import shortest_quantum_s, sibling_takes_over_s
+from .ids import DeviceId, Seconds
+from .order.line import quantum_left_s, take_turns
+from .order.precedence import restore_s, shortest_quantum_s, sibling_takes_over_s
 from .policy import pressed_at_s, starves_at_s
-from .records import Obstacle, ObstacleKind, Tenant, Turn
-from .shares.classes import BY_SHARE, LAST, ORDINARY, STARVED, URGENT, TenantClass, ends
+from .records import Tenant
+from .shares.classes import BY_SHARE, LAST, ends
 from .shares.guarantees import Standing
+from .space.requests import ObstacleKind
 from .state import State
 from .transitions import TenantState
 
 LOOKED_AT = 16
-"""So many of those before a tenant are looked at."""
-_QUANTA_MAX = 8
-"""So many turns of somebody before it are looked at one by one."""
-_BUSY_MAX = 0.8
-"""New cells take no more than this of a device, as far as estimates go."""
-_SPREAD = 1.2816
-"""Standard deviations from the middle to each end, of a range that eight of ten are in."""
-_WIDER = 1.02
-_WIDER_OF_SEVERAL = 1.35
-_WIDER_WHEN_OVERTAKEN = 1.45
-"""Several before it are not quite independent, and a range that hangs on what owners have had is
-less sure. Chosen with seeds of the simulator that the benchmark does not use."""
-_EXPONENTIAL = tuple(-math.log1p(-level) for level in LEVELS)
-"""When the first of events comes that come once in a unit of time."""
+"""So many of those before a tenant are looked at. A longer line takes longer in proportion."""
+_FUTURES = 41
+_TURNS_MAX = 32
+"""So many turns of one before the tenant are played."""
+_ENDLESS_S: Seconds = 4 * 86_400.0
+"""What work uses of which nothing is known: so it has whole turns."""
+_HELD = (0.25, 0.5, 0.75, 1.0)
+"""The parts of a hold that are used: some users end it early."""
 
 
-class Reason(enum.Enum):
-    """Why a tenant waits."""
+@dataclass(slots=True, kw_only=True)
+class _Before:
+    """Somebody before the tenant."""
 
-    TURN = "turn"
-    """Others are before it."""
-    MEMORY = "memory"
-    """Somebody's memory is in the way, or its own may not move yet."""
-    OWN = "own"
-    """A notebook of the same owner has the device, until it has had more of late."""
-    SHARE = "share"
-    """Others that came later are before it, because its owner has had more of its share."""
-    CLASS = "class"
-    """Others are before it for what they are: `realtime`, or no `batch` as this one is."""
-    LIMIT = "limit"
-    """Its owner has had what the settings allow."""
-    HELD = "held"
-    """A user keeps a turn by hand."""
-    PAUSED = "paused"
-    """An admin has paused a device."""
+    left_s: Sequence[Seconds]
+    """What its work may still use; each is as likely."""
+    turn_s: Seconds = math.inf
+    """Its turn lasts no longer."""
+    next_turn_s: Seconds = 0.0
+    room_s: Seconds = 0.0
+    """Turns that fit into so much use come before the tenant's too."""
+    restore_s: Seconds = 0.0
+    """How long its memory takes to come back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """Of a tenant that waits. Times are from now."""
-
-    position: int
-    """1: it is next."""
-    earliest_s: Seconds
-    latest_s: Seconds
-    known: bool
-    """Otherwise the times say nothing, and are 0."""
-    reason: Reason
-    full_s: Seconds = 0.0
-    """When it would begin if all before it used their whole quanta, and nobody came: what estimates
-    are compared with."""
-    used_s: Seconds = 0.0
-    """What its cell has had of devices: above 0, it was stopped in the middle."""
-    own: str = ""
-    """The name of that notebook, where the reason is OWN."""
-    share: float = 1.0
-    """The part of the device that is its owner's while all stay that are there now."""
+def start_range(state: State, tenant: Tenant, now_s: Seconds) -> tuple[Seconds, Seconds] | None:
+    """The earliest and the latest start of a tenant in the queue, from now; None: unknown."""
+    in_the_way = state.obstacles.get(tenant.id)
+    if state.recovery is not None or tenant.standing is Standing.BLOCKED:
+        return None
+    if in_the_way is not None and in_the_way.kind is not ObstacleKind.RETRY:
+        return None
+    for device in tenant.places.queues:
+        for holder in state.holders(device):
+            if any(each.frozen or each.overdue for each in state.turn_clients(holder)):
+                return None
+    ranges = [_Line(state, tenant, device, now_s).range() for device in tenant.places.queues]
+    earliest_s, latest_s = map(max, zip(*ranges, strict=True)) if ranges else (0.0, 0.0)
+    if (starves_s := starves_at_s(state, tenant)) is None:
+        return earliest_s, latest_s
+    at_most_s = max(0.0, starves_s - now_s) + state.settings.quantum_max_s
+    return min(earliest_s, at_most_s), min(latest_s, at_most_s)
 
 
-class Waiter(NamedTuple):
-    """A tenant that queues for a device, for who keeps a record of it. Of why it waits, this is
-    what is its own; the rest hangs on who has the device (`reason_of_order`). It costs nothing that
-    grows with the queue."""
+class _Line:
+    """Of one device, as the tenant sees it that waits there."""
 
-    tenant: TenantId
-    owner: str
-    waited_s: Seconds
-    used_s: Seconds
-    """What its cell has had of devices."""
-    level: int
-    """How soon it is served (classes.py)."""
-    place: int
-    """The number of its arrival."""
-    is_batch: bool
-    reason: Reason | None
-    """PAUSED, LIMIT or MEMORY."""
-    obstacle: Obstacle | None
-    """Where it waits for MEMORY and this is None, that ends with the present turn."""
+    def __init__(self, state: State, tenant: Tenant, device: DeviceId, now_s: Seconds) -> None:
+        self._state, self._tenant, self._device, self._now_s = state, tenant, device, now_s
+        self._line = state.lines.of[device]
+        self._level, self._finish_s, *_ = self._line.rank_of[tenant.id]
+        self._drain_s = state.settings.window_ms / 1000
+        self._shortest_s = shortest_quantum_s(state.settings)
+        self._draws = _draws()
+        self._new_s = [min(each, self._shortest_s) for each in state.habits.lengths_s]
+        self._new_per_s = self._new_cells_per_s()
 
-    @staticmethod
-    def of(state: State, tenant: Tenant, device: DeviceId) -> Waiter:
-        now_s, line = state.accounts.now_s, state.lines.of[device]
-        found = state.obstacles.get(tenant.id)
-        reason = None
-        if _is_paused(state, tenant):
-            reason = Reason.PAUSED
-        elif tenant.standing in (Standing.BLOCKED, Standing.OVER):
-            reason = Reason.LIMIT
-        elif found is not None or (
-            line.presses and _Line(state, device, now_s).waits_for_a_move(tenant)
-        ):
-            reason = Reason.MEMORY
-        return Waiter(
-            tenant=tenant.id,
-            owner=tenant.owner,
-            waited_s=now_s - tenant.waited_since_s,
-            used_s=state.cell_used_s(tenant) if tenant.turn is None else 0.0,
-            level=line.rank_of[tenant.id][0],
-            place=tenant.place,
-            is_batch=tenant.runs_as is TenantClass.BATCH,
-            reason=reason,
-            obstacle=found,
-        )
+    def range(self) -> tuple[Seconds, Seconds]:
+        has = [self._of_holder(each) for each in self._line.other_holders(self._tenant)]
+        before = islice(self._line.before(self._tenant), LOOKED_AT)
+        waits = [self._of_waiter(each) for each in before]
+        longer = max(1.0, self._line.index(self._tenant) / LOOKED_AT)
+        found = sorted(self._play(has) + longer * self._play(waits) for _ in range(_FUTURES))
+        return found[1], found[-2]
 
+    def _play(self, line: Sequence[_Before]) -> Seconds:
+        """How long these use the device, in one future."""
+        now_s, comes_s = 0.0, self._next_new_s()
+        for each in line:
+            left_s, had_s, turn_s = self._drawn(each.left_s), 0.0, each.turn_s
+            now_s += each.restore_s
+            for _ in range(_TURNS_MAX):
+                used_s = min(left_s, turn_s, max(0.0, comes_s - now_s))
+                now_s, left_s, had_s = now_s + used_s, left_s - used_s, had_s + used_s
+                if comes_s <= now_s:
+                    now_s += self._drawn(self._new_s)
+                    comes_s += self._next_new_s()
+                turn_s = each.next_turn_s
+                if left_s > 0:
+                    now_s += self._drain_s
+                if left_s <= 0 or had_s + turn_s >= each.room_s:
+                    break
+        return now_s
 
-def reason_of_order(
-    own: int, place: int, before: Iterable[tuple[int, int]], *, is_batch: bool
-) -> Reason:
-    """Why a tenant of this level and arrival waits for others, of which these are before it."""
-    levels = list(before)
-    if any(_outclasses(level, own, is_batch=is_batch) for level, _ in levels):
-        return Reason.CLASS
-    return Reason.SHARE if _is_overtaken(own, place, levels) else Reason.TURN
+    def _drawn(self, times_s: Sequence[Seconds]) -> Seconds:
+        return times_s[int(next(self._draws) * len(times_s))]
 
+    def _next_new_s(self) -> Seconds:
+        """After how long a new cell comes."""
+        return -math.log1p(-next(self._draws)) / self._new_per_s if self._new_per_s else math.inf
 
-def _outclasses(level: int, own: int, *, is_batch: bool) -> bool:
-    classes = (URGENT, STARVED, ORDINARY) if is_batch else (URGENT, STARVED)
-    return level < own and level in classes
+    def _new_cells_per_s(self) -> float:
+        """Those that go before the tenant. Notebooks whose cells run or wait send none, nor do
+        those that have had none yet."""
+        if self._level not in BY_SHARE:
+            return 0.0
+        senders = [each for each in self._line.users.values() if each.last_cells_s]
+        free = sum(each.turn is None and each.id not in self._state.queue for each in senders)
+        per_s = self._state.habits.cells_per_s(self._device, self._now_s)
+        return per_s * free / max(1, len(senders))
 
-
-def _is_overtaken(own: int, place: int, before: Iterable[tuple[int, int]]) -> bool:
-    if own not in BY_SHARE:
-        return False
-    return any(level in BY_SHARE and other > place for level, other in before)
-
-
-@dataclass(slots=True)
-class _Sum:
-    """Of times that hang on chance, with the squares of the distances to the ends of the range."""
-
-    mean_s: Seconds = 0.0
-    below: float = 0.0
-    above: float = 0.0
-
-    def add(self, times_s: Quantiles) -> None:
-        mean_s = sum(times_s) / len(times_s)
-        self.mean_s += mean_s
-        self.below += (mean_s - times_s[0]) ** 2
-        self.above += (times_s[-1] - mean_s) ** 2
-
-    def times(self, factor: float) -> _Sum:
-        return _Sum(self.mean_s * factor, self.below * factor, self.above * factor)
-
-
-class Estimates:
-    """Of one moment. What is asked for of the same line shares what has been found of it."""
-
-    def __init__(self, state: State, now_s: Seconds) -> None:
-        self._state = state
-        self._now_s = now_s
-        self._lines: dict[DeviceId, _Line] = {}
-
-    def find(self, tenant: Tenant) -> Estimate:
-        """Of a tenant in the queue."""
+    def _of_waiter(self, other: Tenant) -> _Before:
         state = self._state
-        lines = [self._line(device) for device in tenant.places.queues]
-        paused = _is_paused(state, tenant)
-        known = not paused and _is_known(state, tenant)
-        ranges = [line.range_of(tenant) for line in lines] if known else []
-        reason = Reason.PAUSED if paused else self._reason(tenant, lines)
-        own = next((s.name for line in lines for s in line.siblings_with_turn(tenant)), "")
-        return Estimate(
-            position=1 + max((line.index(tenant) for line in lines), default=0),
-            earliest_s=max((earliest_s for earliest_s, _ in ranges), default=0.0),
-            latest_s=max((latest_s for _, latest_s in ranges), default=0.0),
-            known=known,
-            reason=reason,
-            own=own if reason is Reason.OWN else "",
-            full_s=max((line.full_s(tenant) for line in lines), default=0.0),
-            used_s=state.cell_used_s(tenant) if tenant.turn is None else 0.0,
-            share=min(
-                (state.accounts.share(each.device, tenant.owner) for each in lines), default=1.0
-            ),
-        )
-
-    def _line(self, device: DeviceId) -> _Line:
-        found = self._lines.get(device)
-        if found is None:
-            found = self._lines[device] = _Line(self._state, device, self._now_s)
+        found = _Before(left_s=self._left_s(other), turn_s=other.next_quantum_s)
+        found.restore_s = restore_s(state, other, self._device)
+        if take_turns(other, self._tenant):
+            recent, both = state.accounts.recent, (other.id, self._tenant.id)
+            has_s, waits_s = (recent.left_s(each, {self._device}, self._now_s) for each in both)
+            found.turn_s = max(self._shortest_s, has_less_after_s(has_s, waits_s, recent.half_s))
+        else:
+            self._add_turns(found, other, self._line.rank_of[other.id][0])
         return found
 
-    def _reason(self, tenant: Tenant, lines: list[_Line]) -> Reason:
-        state = self._state
-        if tenant.standing in (Standing.BLOCKED, Standing.OVER):
-            return Reason.LIMIT
-        if any(holder.id in state.holds for line in lines for holder in line.holders(tenant)):
-            return Reason.HELD
-        if tenant.id in state.obstacles or any(line.waits_for_a_move(tenant) for line in lines):
-            return Reason.MEMORY
-        if any(line.is_outclassed(tenant) for line in lines):
-            return Reason.CLASS
-        if any(line.waits_for_siblings(tenant) for line in lines):
-            return Reason.OWN
-        if any(line.is_overtaken(tenant) for line in lines):
-            return Reason.SHARE
-        return Reason.TURN
-
-
-def _is_paused(state: State, tenant: Tenant) -> bool:
-    """Whether a device that it needs is paused. A turn that lacks one gets it all the same."""
-    needed = tenant.wanted_devices if tenant.turn is None else ()
-    return any(state.devices[device].mode is not DeviceMode.OPEN for device in needed)
-
-
-def _is_known(state: State, tenant: Tenant) -> bool:
-    """Whether the wait ends by itself, in time."""
-    if state.recovery is not None or tenant.standing is Standing.BLOCKED:
-        return False
-    in_the_way = state.obstacles.get(tenant.id)
-    if in_the_way is not None and in_the_way.kind is not ObstacleKind.RETRY:
-        return False
-    return not any(
-        client.frozen or client.overdue
-        for device in tenant.places.queues
-        for holder in state.holders(device)
-        for client in state.turn_clients(holder)
-    )
-
-
-@dataclass(slots=True)
-class _Line:
-    """The line of one device, as those see it who wait there."""
-
-    state: State
-    device: DeviceId
-    now_s: Seconds
-    _left: dict[TenantId, Quantiles] = field(default_factory=dict)
-    _new_s: Quantiles | None = None
-    _new_per_s_found: float | None = None
-
-    def index(self, tenant: Tenant) -> int:
-        return self.state.lines.of[self.device].index(tenant)
-
-    def holders(self, tenant: Tenant) -> list[Tenant]:
-        return [each for each in self.state.holders(self.device) if each is not tenant]
-
-    def siblings_with_turn(self, tenant: Tenant) -> list[Tenant]:
-        """From which the tenant takes over by recent use."""
-        return [each for each in self.holders(tenant) if take_turns(each, tenant)]
-
-    def waits_for_siblings(self, tenant: Tenant) -> bool:
-        """And for nobody else."""
-        before = islice(self._before(tenant), LOOKED_AT)
-        return bool(self.siblings_with_turn(tenant)) and all(
-            take_turns(other, tenant) for other in before
-        )
-
-    def level(self, tenant: Tenant) -> int:
-        """How soon it is served."""
-        return self.state.lines.of[self.device].rank_of[tenant.id][0]
-
-    def _before(self, tenant: Tenant) -> Iterator[Tenant]:
-        """Those that wait before it. Tenants that are passed over do not."""
-        line = self.state.lines.of[self.device]
-        before = islice(line.queue, line.index(tenant))
-        return (other for other in before if other.id in line.waiting)
-
-    def _levels_before(self, tenant: Tenant) -> Iterator[tuple[int, int]]:
-        """How soon those before it are served, and the numbers of their arrivals."""
-        for holder in self.holders(tenant):
-            if holder.turn is not None:
-                yield holder.turn.level, holder.place
-        rank_of = self.state.lines.of[self.device].rank_of
-        for other in islice(self._before(tenant), LOOKED_AT):
-            yield rank_of[other.id][0], other.place
-
-    def is_overtaken(self, tenant: Tenant) -> bool:
-        """Whether somebody that came later is before it by its share."""
-        return _is_overtaken(self.level(tenant), tenant.place, self._levels_before(tenant))
-
-    def is_outclassed(self, tenant: Tenant) -> bool:
-        """Whether somebody is before it by its class."""
-        own, is_batch = self.level(tenant), tenant.runs_as is TenantClass.BATCH
-        before = self._levels_before(tenant)
-        return any(_outclasses(level, own, is_batch=is_batch) for level, _ in before)
-
-    def waits_for_a_move(self, tenant: Tenant) -> bool:
-        """Whether a turn would end for it at once, but for the memory that would have to move."""
-        line = self.state.lines.of[self.device]
-        if not line.presses or next(line.in_order(), None) is not tenant:
-            return False
-        pressed = (pressed_at_s(self.state, holder) for holder in self.holders(tenant))
-        return any(at_s is not None and at_s > self.now_s for at_s in pressed)
-
-    def full_s(self, tenant: Tenant) -> Seconds:
-        """What is left of the quanta of all before it."""
-        turns = [holder.turn for holder in self.holders(tenant)]
-        held_s = sum(self._quantum_left_s(turn) for turn in turns if turn is not None)
-        return held_s + sum(other.next_quantum_s for other in self._before(tenant))
-
-    # ---- the range ---------------------------------------------------------------------------
-
-    def range_of(self, tenant: Tenant) -> tuple[Seconds, Seconds]:
-        index = self.index(tenant)
-        total = _Sum()
-        for other in islice(self._before(tenant), LOOKED_AT):
-            total.add(self._of_waiter(other, tenant))
-        if index > LOOKED_AT:
-            total = total.times(index / LOOKED_AT)
-        for holder in self.holders(tenant):
-            total.add(self._of_holder(holder, tenant))
-        if self.level(tenant) not in BY_SHARE:
-            return _ends(total, 0.0, 0.0, 0.0)
-        wider = _WIDER_OF_SEVERAL if index else _WIDER
-        if self.is_overtaken(tenant):
-            wider = _WIDER_WHEN_OVERTAKEN
-        total = _Sum(total.mean_s, total.below * wider**2, total.above * wider**2)
-        earliest_s, latest_s = self._with_new_cells(total, tenant)
-        if (starves_s := starves_at_s(self.state, tenant)) is not None:
-            at_most_s = max(0.0, starves_s - self.now_s) + self.state.settings.quantum_max_s
-            return min(earliest_s, at_most_s), min(latest_s, at_most_s)
-        return earliest_s, latest_s
-
-    def _with_new_cells(self, total: _Sum, tenant: Tenant) -> tuple[Seconds, Seconds]:
-        """Those that come meanwhile go before it, and take their part of that time too."""
-        state, finish_s = self.state, self.state.lines.of[self.device].rank_of[tenant.id][1]
-        room_s = finish_s - state.accounts.of[self.device].virtual_s
-        if self.level(tenant) == LAST:
-            room_s = math.inf
-        allowed_s = self._allowed_s(0.0, state.settings.quantum_min_s, room_s)
-        if self._new_s is None:
-            self._new_s = remaining(state.habits.counts(), 0.0)
-        each = [min(length_s, allowed_s) for length_s in self._new_s]
-        mean_s = sum(each) / len(each)
-        busy = min(_BUSY_MAX, self._new_per_s() * mean_s)
-        more_s = total.mean_s * busy / (1 - busy)
-        cells = more_s / mean_s if mean_s > 0 else 0.0
-        least_s = more_s if cells > _EXPONENTIAL[-1] else 0.0  # else none comes, in one of ten
-        return _ends(total, least_s, more_s, cells * sum(s * s for s in each) / len(each))
-
-    def _new_per_s(self) -> float:
-        """How often new cells come now. Notebooks whose cells run or wait send none."""
-        if self._new_per_s_found is None:
-            line = self.state.lines.of[self.device]
-            free = len(line.users) - len(line.queue) - len(line.holders)
-            per_s = self.state.habits.new_cells_per_s(self.device, self.now_s)
-            self._new_per_s_found = per_s * max(0, free) / max(1, len(line.users))
-        return self._new_per_s_found
-
-    # ---- what somebody before it uses --------------------------------------------------------
-
-    def _of_waiter(self, other: Tenant, tenant: Tenant) -> Quantiles:
-        if take_turns(other, tenant):
-            recent = self.state.accounts.recent
-            has_s, waits_s = (
-                recent.left_s(each.id, {self.device}, self.now_s) for each in (other, tenant)
-            )
-            lasts_s = has_less_after_s(has_s, waits_s, recent.half_s)
-            least_s = shortest_quantum_s(self.state.settings)
-            return self._used(other, max(least_s, lasts_s), 0.0, 0.0, self._restore_s(other))
-        room_s = self._room_s(other, tenant, self.level(other))
-        allowed_s = self._allowed_s(self._cell_used_s(other), other.next_quantum_s, room_s)
-        return self._used(other, allowed_s, room_s, self._new_per_s(), self._restore_s(other))
-
-    def _of_holder(self, holder: Tenant, tenant: Tenant) -> Quantiles:
-        state, turn = self.state, holder.turn
+    def _of_holder(self, holder: Tenant) -> _Before:
+        state, turn = self._state, holder.turn
         assert turn is not None
         if holder.state is TenantState.RECALLED:
-            return (state.settings.window_ms / 1000,) * len(LEVELS)
+            return _Before(left_s=[self._drain_s])
         if (hold := state.holds.get(holder.id)) is not None:
-            left_s = max(0.0, hold.until_s - self.now_s)
-            return tuple(left_s * part for part in _HELD)
-        quantum_s = self._quantum_left_s(turn)
-        restore_s = self._restore_s(holder) if turn.restores else 0.0
-        if take_turns(holder, tenant):
-            until_s = sibling_takes_over_s(state, holder, turn, tenant, self.device)
-            return self._used(holder, max(0.0, until_s - self.now_s), 0.0, 0.0, restore_s)
-        own = self.level(tenant)
-        if own in BY_SHARE and not ends(own, turn.level):
-            room_s = self._room_s(holder, tenant, turn.level)
-            allowed_s = self._allowed_s(self._cell_used_s(holder), quantum_s, room_s)
-            return self._used(holder, allowed_s, room_s, self._new_per_s(), restore_s)
-        pressed_s = pressed_at_s(state, holder)
-        if pressed_s is not None and ends(own, turn.level):
-            quantum_s = min(quantum_s, max(0.0, pressed_s - self.now_s))
-        return self._used(holder, quantum_s, 0.0, 0.0, restore_s)
-
-    def _quantum_left_s(self, turn: Turn) -> Seconds:
-        ends_s = quantum_ends_s(turn)
-        left_s = turn.quantum_s - turn.contended_s if ends_s is None else ends_s - self.now_s
-        return max(0.0, left_s)
-
-    def _room_s(self, other: Tenant, tenant: Tenant, level: int) -> Seconds:
-        """How much the owner of another tenant, which is served at this level, may still use before
-        this one is next."""
-        own, finish_s, _, _ = self.state.lines.of[self.device].rank_of[tenant.id]
-        accounts = self.state.accounts
-        here = accounts.of[self.device]
-        account = here.accounts.get(other.owner)
-        if own not in BY_SHARE or level > own or account is None:
-            return 0.0
-        if level < own == LAST:
-            return math.inf
-        if other.owner == tenant.owner:
-            return 0.0
-        uses = self.state.lines.of[self.device].uses
-        not_charged_s = (self.now_s - here.charged_to_s) / len(uses) if other.id in uses else 0.0
-        return (finish_s - account.virtual_s) * accounts.owners[other.owner].weight - not_charged_s
-
-    def _allowed_s(self, used_s: Seconds, quantum_s: Seconds, room_s: Seconds) -> Seconds:
-        """A turn that lasts so long, and those after it that begin before the room is used up."""
-        settings = self.state.settings
-        lasts_s = quantum_s
-        for _ in range(_QUANTA_MAX):
-            grown_s = max(used_s + lasts_s, settings.quantum_min_s)
-            next_s = settings.quantum_s or min(grown_s, settings.quantum_max_s)
-            if lasts_s + next_s >= room_s:
-                return lasts_s
-            lasts_s += next_s
-        return max(lasts_s, room_s)
-
-    def _used(
-        self,
-        other: Tenant,
-        allowed_s: Seconds,
-        room_s: Seconds,
-        new_per_s: float,
-        restore_s: Seconds,
-    ) -> Quantiles:
-        """What is left of its cell, as far as that is allowed. A new cell of somebody else ends its
-        turn early; it gets another one before the tenant where that still fits into the room. Where
-        a turn ends, work in flight goes on for a moment."""
-        drain_s = self.state.settings.window_ms / 1000
-        used = []
-        for left_s, unit in zip(self._cell_left_s(other), _EXPONENTIAL, strict=True):
-            until_s = unit / new_per_s if new_per_s > 0 else math.inf
-            may_s = allowed_s
-            if until_s < allowed_s:
-                may_s = until_s + (allowed_s if until_s + allowed_s < room_s else 0.0)
-            used.append(min(left_s, may_s + drain_s) + restore_s)
-        return tuple(used if new_per_s <= 0 else sorted(used))
-
-    def _cell_left_s(self, other: Tenant) -> Quantiles:
-        found = self._left.get(other.id)
-        if found is None:
-            state = self.state
-            counts = UNKNOWN_LENGTHS
-            if state.in_cell(other):
-                counts = state.habits.counts(other.owner, other.last_cells)
-            found = self._left[other.id] = remaining(counts, self._cell_used_s(other))
+            return _Before(left_s=[max(0.0, hold.until_s - self._now_s) * each for each in _HELD])
+        found = _Before(left_s=self._left_s(holder), turn_s=quantum_left_s(turn, self._now_s))
+        found.restore_s = restore_s(state, holder, self._device) if turn.restores else 0.0
+        if take_turns(holder, self._tenant):
+            until_s = sibling_takes_over_s(state, holder, turn, self._tenant, self._device)
+            if until_s < math.inf:  # else its quantum ends sooner
+                found.turn_s = max(0.0, until_s - self._now_s)
+        elif not ends(self._level, turn.level):
+            self._add_turns(found, holder, turn.level)
+        elif (pressed_s := pressed_at_s(state, holder)) is not None:
+            found.turn_s = min(found.turn_s, max(0.0, pressed_s - self._now_s))
         return found
 
-    def _cell_used_s(self, other: Tenant) -> Seconds:
-        since_s = 0.0 if other.turn is None else self.now_s - self.state.accounts.now_s
-        return self.state.cell_used_s(other) + since_s
+    def _add_turns(self, found: _Before, other: Tenant, level: int) -> None:
+        """Another tenant, which is served at this level, has further turns until its owner has had
+        as much as the one who waits."""
+        accounts = self._state.accounts
+        here = accounts.of[self._device]
+        account = here.accounts.get(other.owner)
+        if self._level not in BY_SHARE or level > self._level or account is None:
+            return
+        longest_s = self._state.settings.quantum_longest_s
+        found.next_turn_s = max(self._shortest_s, min(self._used_s(other), longest_s))
+        if level < self._level == LAST:
+            found.turn_s = found.room_s = math.inf
+        elif other.owner != self._tenant.owner:
+            uses = self._line.uses
+            charged_s = self._now_s - here.charged_to_s if other.id in uses else 0.0
+            behind_s = self._finish_s - account.virtual_s
+            found.room_s = behind_s * accounts.owners[other.owner].weight
+            found.room_s -= charged_s / max(1, len(uses))
 
-    def _restore_s(self, other: Tenant) -> Seconds:
-        """How long its memory takes to come back."""
-        if not self.state.memory_moves:
-            return 0.0
-        parked = sum(share.bytes_parked for share in self.state.shares_of(other, self.device))
-        return parked / self.state.devices[self.device].swap.bytes_per_s
+    def _left_s(self, other: Tenant) -> Sequence[Seconds]:
+        habits, in_cell = self._state.habits, self._state.in_cell(other)
+        left_s = habits.left_s(other.last_cells_s, self._used_s(other), in_cell=in_cell)
+        return left_s or [_ENDLESS_S]
+
+    def _used_s(self, other: Tenant) -> Seconds:
+        since_s = 0.0 if other.turn is None else self._now_s - self._state.accounts.now_s
+        return self._state.cell_used_s(other) + since_s
 
 
-_HELD = (0.25, 0.75, 1.0, 1.0, 1.0)
-"""The parts of a hold that are used up: some users end it early."""
-
-
-def _ends(
-    total: _Sum, least_s: Seconds, more_s: Seconds, variance: float
-) -> tuple[Seconds, Seconds]:
-    """Of a sum and of what comes to it: at least, on average, with this variance."""
-    spread = _SPREAD**2 * variance
-    earliest_s = total.mean_s + least_s - math.sqrt(total.below + (spread if least_s else 0.0))
-    latest_s = total.mean_s + more_s + math.sqrt(total.above + spread)
-    return max(0.0, earliest_s), max(0.0, earliest_s, latest_s)
+def _draws() -> Iterator[float]:
+    """Numbers from 0 to 1, the same ones each time: a linear congruential generator."""
+    number = 1
+    while True:
+        number = (1_664_525 * number + 1_013_904_223) % 2**32
+        yield number / 2**32

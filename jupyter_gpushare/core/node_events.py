@@ -245,13 +245,8 @@ def note_cell_end(state: State, tenant: Tenant) -> None:
     cell_ends(state, tenant)
     used_s = state.cell_used_s(tenant)
     if used_s > 0 and tenant.wanted_devices:
-        tenant.last_cells = state.habits.cell_ended(
-            tenant.owner,
-            tenant.last_cells,
-            used_s,
-            tenant.wanted_devices,
-            state.accounts.now_s,
-        )
+        tenant.last_cells_s.append(used_s)
+        state.habits.cell_ended(used_s, tenant.wanted_devices, state.accounts.now_s)
 
 
 def known_device(state: State, device: DeviceId, *, named: bool = False) -> Device:

@@ -19,6 +19,8 @@ from .space.requests import SpaceRequest
 from .swap_budget import SwapBudget
 from .transitions import ASKED_BACK, ClientState, TenantState
 
+LAST_CELLS = 16
+"""So many lengths of cells are kept of a tenant."""
 STORY_LINES_MAX = 24
 NAMES_ALL_S: Seconds = 0.1
 """Who has named one of its devices names the others within this time."""
@@ -361,8 +363,8 @@ class Tenant:
     all of its memory has ended since."""
     keeps_place_until_s: Seconds = -math.inf
     """If it queues again by then, it queues where it was: that turn has just ended."""
-    last_cells: bytes = b""
-    """The lengths of its last cells, as habits.py counts them."""
+    last_cells_s: deque[Seconds] = field(default_factory=lambda: deque(maxlen=LAST_CELLS))
+    """The device time of its last cells and bursts."""
     place: int = 0
     """Of those who have ever queued, the number of this one, if it is in the queue."""
     queued_at_s: Seconds = 0.0
@@ -406,6 +408,7 @@ class Tenant:
         tenant.counters = replace(self.counters)
         tenant.boosted, tenant.placement = self.boosted, self.placement
         tenant.hold_by_admin = self.hold_by_admin
+        tenant.last_cells_s = self.last_cells_s
         return tenant
 
 

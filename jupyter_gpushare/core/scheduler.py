@@ -33,7 +33,6 @@ from .errors import (
     TooManyClients,
     UnknownClient,
 )
-from .estimates import Estimate, Estimates
 from .holds import Holds
 from .ids import ClientId, DeviceId, ProcessId, Seconds, TenantId
 from .invariants import check_invariants
@@ -44,6 +43,7 @@ from .records import Client, Grace, Tenant
 from .remembered import remember, to_remember
 from .residency import Residency
 from .settings import Fallback, SchedulerSettings
+from .shown.waits import Estimate, find_estimate
 from .snapshot import Snapshot, Status
 from .space.ahead import bus_is_used
 from .state import State
@@ -375,9 +375,9 @@ class Machine:
 
     def estimates(self, tenants: Iterable[TenantId], now_s: Seconds) -> dict[TenantId, Estimate]:
         """When the turns of these tenants will begin, of those that wait."""
-        found = Estimates(self._state, self.own_time_s(now_s))
-        queue = self._state.queue
-        return {each: found.find(queue[each]) for each in tenants if each in queue}
+        state, now_s = self._state, self.own_time_s(now_s)
+        queue = state.queue
+        return {each: find_estimate(state, queue[each], now_s) for each in tenants if each in queue}
 
     def check_invariants(self) -> None:
         """Raises AssertionError with the rule that does not hold."""

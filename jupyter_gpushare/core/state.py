@@ -136,7 +136,7 @@ class State:
     def remove_device(self, device: Device) -> None:
         """Nobody has the device open."""
         self.changes.devices_for_alarm[device.id] = None
-        self.habits.rates.pop(device.id, None)
+        self.habits.ends_s.pop(device.id, None)
         del self.devices[device.id]
         self.accounts.recent.pause(device.id, False, self.accounts.now_s)
         self.lines.remove_device(device.id)
@@ -509,7 +509,10 @@ class State:
         return tenant.busy or any(client.in_cell for client in tenant.clients.values())
 
     def work_begins(self, tenant: Tenant, *, in_burst: bool = False) -> None:
-        """What the tenant uses from now on is for a new cell, or for a burst outside of one."""
+        """What the tenant uses from now on is for a new cell, or for a burst outside of one. So a
+        burst before it is over."""
+        if tenant.in_burst and (used_s := self.cell_used_s(tenant)) > 0:
+            tenant.last_cells_s.append(used_s)
         tenant.cell_used_s, tenant.gave_way, tenant.in_burst = 0.0, False, in_burst
         if tenant.turn is not None:
             tenant.turn.counted_from_s = self.accounts.now_s

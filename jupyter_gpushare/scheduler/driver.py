@@ -26,9 +26,9 @@ from jupyter_gpushare.core.commands import (
     WakeAt,
 )
 from jupyter_gpushare.core.errors import CoreError, Fault, RequestFailed
-from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.events import ClientEvent, ClientLost, ClockTicked, Event, RequestEvent
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
+from jupyter_gpushare.core.shown.waits import Estimate
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .base.wording import report_of, why_closed, why_refused

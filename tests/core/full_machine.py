@@ -16,7 +16,6 @@ from unittest.mock import patch
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core import scheduler
 from jupyter_gpushare.core.commands import Command, WakeAt
-from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.policy import (
     deadline_of_tenant_s,
@@ -29,6 +28,7 @@ from jupyter_gpushare.core.records import Tenant
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.shown.waits import Estimate
 from jupyter_gpushare.core.snapshot import Snapshot, Status
 from jupyter_gpushare.core.space.obstacles import obstacle
 from jupyter_gpushare.core.space.requests import Obstacle

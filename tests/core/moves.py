@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from jupyter_gpushare.core.estimates import Reason, Waiter
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.policy import bytes_to_come
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.shown.moves import Begun, Moves
+from jupyter_gpushare.core.shown.waits import Reason, Waiter
 from jupyter_gpushare.core.snapshot import Snapshot
 
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.estimates import LOOKED_AT, Estimate, Reason
-from jupyter_gpushare.core.habits import (
-    BINS,
-    EDGES,
-    OWNER_CELLS,
-    TENANT_CELLS,
-    UNKNOWN_LENGTHS,
-    Habits,
-    bin_of,
-    remaining,
-)
+from jupyter_gpushare.core.estimates import LOOKED_AT
+from jupyter_gpushare.core.habits import DEVICE_CELLS, EVERYBODY_CELLS, Habits
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.records import LAST_CELLS
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.shown.waits import Estimate, Reason
 
 from .crowd import Crowd, Member, Work
 from .desk import Desk
@@ -208,30 +199,109 @@ def test_a_long_line_is_carried_on() -> None:
     assert far.earliest_s > near.earliest_s
 
 
+@WAITERS
+def test_who_waits_behind_a_sibling_and_others_is_told_of_their_turns() -> None:
+    """Too little is left of the sibling's quantum for it to take over. Each of the others has had
+    less than its owner, but not by two quanta."""
+    desk = Desk()
+    for tenant, owner in (("a", "ann"), ("b", "ben"), ("d", "ann"), ("c", "cem")):
+        desk.tenant(tenant, owner=owner)
+    again = desk.client("d")
+    desk.ask(again)
+    desk.drop(again, after_s=20)
+    desk.ask(desk.client("a"))
+    desk.ask(desk.client("b"), after_s=3)
+    desk.ask(again, after_s=3)
+    desk.ask(desk.client("c"), after_s=2)
+    assert desk.queue() == ["b", "c", "d"]
+    told = of(desk, "d")
+    assert told.full_s - 0.5 < told.earliest_s <= told.latest_s < told.full_s + 0.5
+
+
+def test_an_owner_of_more_weight_has_further_turns_before() -> None:
+    """As many as its share allows before the one who waits is next."""
+    desk = Desk(GROWING.replace(weights="a=3", quantum_s=10.0))
+    three_that_wait(desk)
+    told = of(desk, "b")
+    assert told.full_s == pytest.approx(10.0)
+    assert 20.0 <= told.earliest_s <= told.latest_s < 31.0
+
+
+def test_new_cells_go_before() -> None:
+    """Where many have come of late, somebody's turn may end for one of them, and each takes its
+    time. A day later there are few."""
+    desk = Desk(GROWING)
+    cells = desk.client("c")
+    for _ in range(20):
+        desk.do(ev.CellBegan(client=cells), after_s=1.0)
+        desk.ask(cells)
+        desk.drop(cells, after_s=2.0)
+        desk.do(ev.CellEnded(client=cells))
+    for tenant in "ab":
+        desk.tenant(tenant, owner=tenant)
+    desk.ask(desk.client("a"))
+    desk.ask(desk.client("b"))
+    told = of(desk, "b")
+    assert told.latest_s > told.full_s + 0.1
+    desk.do(ev.ClockTicked(), after_s=86_400.0)
+    told = of(desk, "b")
+    assert told.latest_s < told.full_s + 0.1
+
+
+@WAITERS
+def test_estimates_are_the_same_each_time() -> None:
+    """The draws are the same, and asking changes nothing."""
+    desk = Desk()
+    three_that_wait(desk)
+    assert of(desk, "c") == of(desk, "c")
+
+
 # ---- lengths of cells --------------------------------------------------------------------------
 
-LENGTHS = st.floats(0, 1e9, allow_nan=False) | st.just(math.inf)
+
+LENGTHS_S = st.floats(0, 1e9, allow_nan=False)
 
 
-@given(used_s=st.floats(0, 1e7), cells=st.lists(LENGTHS, max_size=40))
-def test_what_is_left_is_ordered_and_bounded(used_s: float, cells: list[float]) -> None:
+def habits_of(lengths_s: list[float]) -> Habits:
+    habits = Habits()
+    for number, length_s in enumerate(lengths_s):
+        habits.cell_ended(length_s, [DeviceId("A")], float(number))
+    return habits
+
+
+@given(
+    used_s=st.floats(0, 1e7),
+    own=st.lists(LENGTHS_S, max_size=16),
+    all_s=st.lists(LENGTHS_S, max_size=300),
+)
+def test_what_is_left_is_bounded(used_s: float, own: list[float], all_s: list[float]) -> None:
     """Whatever lengths there have been, and however long a cell goes on."""
-    counts = [0.05] * BINS
-    for length_s in cells:
-        counts[bin_of(length_s)] += 1
-    left = remaining(counts, used_s)
-    assert list(left) == sorted(left)
-    assert all(0 <= each <= max(EDGES[-1], used_s) for each in left)
+    left = habits_of(all_s).left_s(own, used_s, in_cell=True)
+    assert bool(left) == bool(own or all_s)
+    assert all(0 <= each <= max(1e9, 3 * used_s) for each in left)
 
 
-def test_quantiles_are_those_of_the_lengths() -> None:
-    """Of cells of 1 s the most are over after a second; one that has used 10 s is another kind."""
-    counts = [0.001] * BINS
-    counts[bin_of(1.0)] = 100.0
-    new, later = remaining(counts, 0.0), remaining(counts, 10.0)
-    assert all(0.9 < each < 1.5 for each in new)
-    assert later[2] > 10
-    assert remaining(UNKNOWN_LENGTHS, 3600.0)[2] > 3600
+def test_what_is_left_is_that_of_cells_as_long() -> None:
+    """A cell that has used 10 s is judged by those that lasted longer, and may go on for as long
+    again."""
+    habits = habits_of([12.0, *[1.0] * 40, 13.0, 14.0])
+    assert sorted(habits.left_s([], 0.0, in_cell=True))[:-2] == [1.0] * 30
+    assert habits.left_s([18.0], 10.0, in_cell=True) == [8.0, 2.0, 3.0, 4.0, 10 / 3, 10.0, 30.0]
+    assert habits.left_s([], 60.0, in_cell=True) == [20.0, 60.0, 180.0]
+
+
+def test_a_program_is_judged_by_its_own_bursts() -> None:
+    """What others run in cells says nothing of it, and at first nothing is known."""
+    habits = habits_of([1.0, 2.0])
+    assert habits.left_s([], 5.0, in_cell=False) == []
+    assert habits.left_s([7.0, 3.0], 0.0, in_cell=False) == [7.0, 3.0]
+
+
+def test_cells_come_as_often_as_they_ended() -> None:
+    habits = habits_of([0.5, 0.5, 0.5])
+    assert habits.cells_per_s(DeviceId("A"), 4.0) == pytest.approx(0.5)
+    assert habits.cells_per_s(DeviceId("A"), 40.0) == pytest.approx(0.05)
+    assert habits.cells_per_s(DeviceId("B"), 4.0) == 0.0
 
 
 LIARS = {
@@ -263,8 +333,8 @@ def lies_harm_nobody(lies: list[tuple[int, str]], step_s: float) -> None:
         desk.do(event, after_s=step_s)
         for estimate in desk.scheduler.estimates([TenantId(t) for t in "abc"], desk.now_s).values():
             check_estimate(estimate)
-    habits = desk.scheduler._machine._state.habits
-    assert all(len(cells) <= OWNER_CELLS for cells in habits.of_owner.values())
+    state = desk.scheduler._machine._state
+    assert all(len(each.last_cells_s) <= LAST_CELLS for each in state.tenants.values())
 
 
 @LIES
@@ -360,14 +430,10 @@ def test_whoever_waits_has_a_sound_estimate_in_many_runs(**world: object) -> Non
 
 
 def test_what_is_known_of_cells_is_bounded() -> None:
-    """A tenant's and an owner's last cells, and a fading count of everybody's."""
-    habits, last_cells = Habits(), b""
-    for number in range(5000):
-        last_cells = habits.cell_ended("ann", last_cells, 0.1 + number, [DeviceId("A")], number)
-    assert len(last_cells) == TENANT_CELLS
-    assert len(habits.of_owner["ann"]) == OWNER_CELLS
-    assert sum(habits.everybody) < 513
-    assert sum(habits.counts("ann", last_cells)) < 8 + OWNER_CELLS + TENANT_CELLS + 1
+    """Everybody's last cells, and the moments of each device's."""
+    habits = habits_of([0.1 + number for number in range(5000)])
+    assert len(habits.lengths_s) == EVERYBODY_CELLS
+    assert len(habits.ends_s[DeviceId("A")]) == DEVICE_CELLS
 
 
 @pytest.mark.parametrize("by_server", [False, True])
@@ -388,9 +454,23 @@ def test_a_cell_counts_when_it_ends(by_server: bool) -> None:
             desk.ask(client)
             desk.drop(client, after_s=5.0)
         cell(False)
-    habits = desk.scheduler._machine._state.habits
-    assert habits.of_owner == {"me": bytes([bin_of(5.0)])}
-    assert habits.new_cells_per_s(DeviceId("A"), desk.now_s) > 0
+    state = desk.scheduler._machine._state
+    assert list(state.tenants[TenantId("a")].last_cells_s) == [pytest.approx(5.0)]
+    assert list(state.habits.lengths_s) == [pytest.approx(5.0)]
+    assert len(state.habits.ends_s[DeviceId("A")]) == 1
+
+
+def test_a_burst_counts_for_its_own_program() -> None:
+    """It is over when the program works again after a gap. Nobody else is judged by it."""
+    desk = Desk(GROWING)
+    client = desk.client("a")
+    for _ in range(3):
+        desk.ask(client, after_s=3.0)
+        desk.drop(client, after_s=5.0)
+    desk.ask(client, after_s=3.0)
+    state = desk.scheduler._machine._state
+    assert list(state.tenants[TenantId("a")].last_cells_s) == [pytest.approx(5.0)] * 2
+    assert not state.habits.lengths_s
 
 
 @WAITERS

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core import limits
 from jupyter_gpushare.core.commands import RecallReason, RecallTurn
-from jupyter_gpushare.core.estimates import Reason
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.order.lines import Lines
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, SettingsError
 from jupyter_gpushare.core.shares.guarantees import Entitlement, Preset, Rules
 from jupyter_gpushare.core.shares.usage import STEPS, Usage
+from jupyter_gpushare.core.shown.waits import Reason
 
 from .crowd import DRAIN_S, Crowd, Work
 from .desk import Desk

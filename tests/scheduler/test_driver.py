@@ -19,7 +19,6 @@ from jupyter_gpushare.core.commands import (
     WakeAt,
 )
 from jupyter_gpushare.core.errors import RequestFailed, TooManyClients, UnknownDevice, UnknownTenant
-from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.events import (
     CellBegan,
     CellEnded,
@@ -29,6 +28,7 @@ from jupyter_gpushare.core.events import (
     InterruptRequested,
 )
 from jupyter_gpushare.core.ids import ClientId, TenantId, TurnId
+from jupyter_gpushare.core.shown.waits import Estimate
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.scheduler.driver import Driver
 

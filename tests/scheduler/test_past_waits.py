@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, TellBudget
-from jupyter_gpushare.core.estimates import Reason, Waiter
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 from jupyter_gpushare.core.shares.classes import ORDINARY, URGENT
 from jupyter_gpushare.core.shown.moves import Begun, Move, Moves
+from jupyter_gpushare.core.shown.waits import Reason, Waiter
 from jupyter_gpushare.core.space.requests import Obstacle, ObstacleKind
 from jupyter_gpushare.scheduler.service.past_waits import (
     CAUSES_MAX,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.core.estimates import Reason
 from jupyter_gpushare.core.ids import TenantId
 from jupyter_gpushare.core.settings import Visibility
+from jupyter_gpushare.core.shown.waits import Reason
 from jupyter_gpushare.core.space.requests import Obstacle, ObstacleKind
 from jupyter_gpushare.protocol.messages import RequestWithdrawn
 from jupyter_gpushare.scheduler.base.errors import RequestError

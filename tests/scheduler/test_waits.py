@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.client.news import without_times
-from jupyter_gpushare.core.estimates import Estimate, Reason
+from jupyter_gpushare.core.shown.waits import Estimate, Reason
 from jupyter_gpushare.scheduler.service.waits import (
     REASONS,
     REASONS_THEN,

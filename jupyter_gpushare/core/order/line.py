@@ -89,6 +89,16 @@ class Line:
             return next((each for each in levels if each != BOOSTED), None) == URGENT
         return head in (URGENT, GUARANTEED, FIRST) or (head == ORDINARY and self.batch > 0)
 
+    def before(self, tenant: Tenant) -> Iterator[Tenant]:
+        """Those that wait before the tenant, which is in the queue. Tenants that are passed over do
+        not."""
+        before = islice(self.queue, self.index(tenant))
+        return (other for other in before if other.id in self.waiting)
+
+    def other_holders(self, tenant: Tenant) -> list[Tenant]:
+        """Those that have a turn on it, but for the tenant."""
+        return [each for each in self.holders if each is not tenant]
+
     def siblings(self, tenant: Tenant) -> Iterator[Tenant]:
         """Those that wait of the same owner, but for the tenant, in their order: as many as are
         looked at."""
@@ -144,3 +154,9 @@ def quantum_ends_s(turn: Turn) -> Seconds | None:
     if turn.contended_since_s is None:
         return None
     return turn.contended_since_s + turn.quantum_s - turn.contended_s
+
+
+def quantum_left_s(turn: Turn, now_s: Seconds) -> Seconds:
+    """What is left of it, if others wait from now on."""
+    ends_s = quantum_ends_s(turn)
+    return max(0.0, turn.quantum_s - turn.contended_s if ends_s is None else ends_s - now_s)

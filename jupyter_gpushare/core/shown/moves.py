@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..estimates import Waiter
 from ..ids import DeviceId, TenantId
 from ..order.lines import Lines
 from ..policy import bytes_to_come
@@ -15,6 +14,7 @@ from ..records import Tenant
 from ..scheduler import Scheduler
 from ..shares.classes import ORDINARY
 from ..state import State
+from .waits import Waiter
 
 
 class Begun(NamedTuple):

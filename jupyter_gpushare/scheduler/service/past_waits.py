@@ -22,9 +22,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jupyter_gpushare.core.estimates import Reason, Waiter
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.shown.moves import Begun, Move
+from jupyter_gpushare.core.shown.waits import Reason, Waiter
 from jupyter_gpushare.core.space.requests import Obstacle
 
 from .timeline import LANES_MAX, Label, LabelOf, OwnTime

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from jupyter_gpushare.core.estimates import Reason, reason_of_order
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
+from jupyter_gpushare.core.shown.waits import Reason, reason_of_order
 from jupyter_gpushare.core.space.requests import Obstacle
 
 from .past_waits import Cause, Had, Holders, Lanes, PastWaits, Wait, what_is

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from jupyter_gpushare.core.estimates import Estimate, Reason
 from jupyter_gpushare.core.ids import Seconds, TenantId
+from jupyter_gpushare.core.shown.waits import Estimate, Reason
 
 EstimatesOf = Callable[[Iterable[TenantId]], Mapping[TenantId, Estimate]]
 _DASH = "\u2013"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, Seconds
+from jupyter_gpushare.core.shown.waits import Estimate
 
 from ..base.loop import Loop, Planned
 from ..base.record import Foretold

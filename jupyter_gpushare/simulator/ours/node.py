@@ -16,10 +16,10 @@ from jupyter_gpushare.core.commands import (
     ReportFailure,
     WakeAt,
 )
-from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.shown.waits import Estimate
 
 from ..base.errors import SimulationError
 from ..base.hardware import Hardware
