@@ -1,24 +1,20 @@
 """When a tenant's turn will begin: a range of time. Questions only.
 
 The line before the tenant is played to its end, in `_FUTURES` futures. In each, those before it use
-what was drawn from the lengths of cells of late (habits.py), in turns as long as the rules of the
-line let them have. New cells come as often as they came of late; they go first, and end the turn
-that is under way. Its holder goes on if its next turn still fits in before the tenant's. The range
-leaves out the earliest and the latest future. That is more than the eight of ten starts that it is
-meant to hold, because people do what no future knows.
-
-Nothing is said of a wait whose end hangs on a person or on a fault: a paused device, memory that no
-turn sets free, a process that was stopped or does not answer.
+what is drawn from the lengths of cells of late (habits.py), in turns as the rules of the line let
+them. New cells come as often as they came of late; they go first, and end the turn under way. Its
+holder goes on if its next turn still fits in before the tenant's. The range leaves out the earliest
+and the latest future: more than the eight of ten starts that it is to hold, as people do what no
+future knows. Nothing is said of a wait whose end hangs on a person or on a fault.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from .accounts import has_less_after_s
 from .ids import DeviceId, Seconds
 from .order.line import quantum_left_s, take_turns
 from .order.precedence import restore_s, shortest_quantum_s, sibling_takes_over_s
@@ -84,7 +80,7 @@ class _Line:
         self._level, self._finish_s, *_ = self._line.rank_of[tenant.id]
         self._drain_s = state.settings.window_ms / 1000
         self._shortest_s = shortest_quantum_s(state.settings)
-        self._draws = _draws()
+        self._number = 1
         self._new_s = [min(each, self._shortest_s) for each in state.habits.lengths_s]
         self._new_per_s = self._new_cells_per_s()
 
@@ -115,12 +111,17 @@ class _Line:
                     break
         return now_s
 
+    def _draw(self) -> float:
+        """From 0 to 1, the same ones each time: a linear congruential generator."""
+        self._number = (1_664_525 * self._number + 1_013_904_223) % 2**32
+        return self._number / 2**32
+
     def _drawn(self, times_s: Sequence[Seconds]) -> Seconds:
-        return times_s[int(next(self._draws) * len(times_s))]
+        return times_s[int(self._draw() * len(times_s))]
 
     def _next_new_s(self) -> Seconds:
         """After how long a new cell comes."""
-        return -math.log1p(-next(self._draws)) / self._new_per_s if self._new_per_s else math.inf
+        return -math.log1p(-self._draw()) / self._new_per_s if self._new_per_s else math.inf
 
     def _new_cells_per_s(self) -> float:
         """Those that go before the tenant. Notebooks whose cells run or wait send none, nor do
@@ -133,15 +134,9 @@ class _Line:
         return per_s * free / max(1, len(senders))
 
     def _of_waiter(self, other: Tenant) -> _Before:
-        state = self._state
         found = _Before(left_s=self._left_s(other), turn_s=other.next_quantum_s)
-        found.restore_s = restore_s(state, other, self._device)
-        if take_turns(other, self._tenant):
-            recent, both = state.accounts.recent, (other.id, self._tenant.id)
-            has_s, waits_s = (recent.left_s(each, {self._device}, self._now_s) for each in both)
-            found.turn_s = max(self._shortest_s, has_less_after_s(has_s, waits_s, recent.half_s))
-        else:
-            self._add_turns(found, other, self._line.rank_of[other.id][0])
+        found.restore_s = restore_s(self._state, other, self._device)
+        self._add_turns(found, other, self._line.rank_of[other.id][0])
         return found
 
     def _of_holder(self, holder: Tenant) -> _Before:
@@ -190,11 +185,3 @@ class _Line:
     def _used_s(self, other: Tenant) -> Seconds:
         since_s = 0.0 if other.turn is None else self._now_s - self._state.accounts.now_s
         return self._state.cell_used_s(other) + since_s
-
-
-def _draws() -> Iterator[float]:
-    """Numbers from 0 to 1, the same ones each time: a linear congruential generator."""
-    number = 1
-    while True:
-        number = (1_664_525 * number + 1_013_904_223) % 2**32
-        yield number / 2**32

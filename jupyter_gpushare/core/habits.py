@@ -7,7 +7,7 @@ moves what is said of itself, and of everybody by some cells of many; all is bou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds
@@ -40,14 +40,11 @@ class Habits:
         lasts_s = now_s - ends_s[0] if ends_s else 0.0
         return (len(ends_s) - 1) / lasts_s if ends_s and lasts_s > 0 else 0.0
 
-    def left_s(
-        self, own_s: Iterable[Seconds], used_s: Seconds, *, in_cell: bool
-    ) -> Sequence[Seconds]:
-        """How much longer work goes on that has used so much; each length is as likely. It is what
-        was left then of the tenant's own last ones, and of everybody's last cells; of all of these
-        where few lasted so long. Work that has begun need not end like any before it: it may also
-        go on for a third, for once and for three times what it has used. Empty: nothing is known.
-        """
+    def left_s(self, own_s: Iterable[Seconds], used_s: Seconds, *, in_cell: bool) -> list[Seconds]:
+        """How much longer work goes on that has used so much; each is as likely. It is what was
+        left then of the tenant's own last and everybody's near ones, or of all where few of these
+        lasted so long. It may also end like none before it: so a third, once and three times what
+        it has used are added. Empty: nothing is known."""
         own, everybody = list(own_s), list(self.lengths_s) if in_cell else []
         left = [each - used_s for each in own + everybody[-_NEAR:] if each > used_s]
         if len(left) < _FEW:

@@ -13,9 +13,7 @@ from .ids import ClientId, DeviceId, ProcessId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .shares.classes import DEFAULT, ORDINARY, TenantClass
 from .shares.guarantees import Standing
-from .space.requests import Obstacle as Obstacle  # estimates.py has it from here
-from .space.requests import ObstacleKind as ObstacleKind
-from .space.requests import SpaceRequest
+from .space.requests import Obstacle, SpaceRequest
 from .swap_budget import SwapBudget
 from .transitions import ASKED_BACK, ClientState, TenantState
 

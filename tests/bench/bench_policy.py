@@ -42,7 +42,7 @@ SHORT_WAIT_BAR = 1 / 5
 SHORT_WAIT_TIMESLICING_BAR = 1.0
 MAKESPAN_BAR = 1.02
 IDLE_BAR = 0.01
-COVERAGE_LOW_BAR, COVERAGE_HIGH_BAR = 0.73, 0.87
+COVERAGE_LOW_BAR, COVERAGE_HIGH_BAR = 0.65, 0.9
 STARTS_MIN = 100
 """Of fewer starts, chance alone moves the coverage by more than its bar is wide."""
 SCORE_BAR = 0.7
