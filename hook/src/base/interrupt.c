@@ -12,27 +12,29 @@ static _Thread_local bool watching __attribute__((tls_model("initial-exec")));
 
 /* What we found, each with a handler of ours that passes the signal on to it. A handler of the
  * program's that was set while one of ours was installed may hand the signal back to that one as
- * long as the process lives. So a place changes only where the process has had more dispositions
- * than there are places. Written under LOCK_INTERRUPT, before its handler is installed. */
-#define PLACES 6
+ * long as the process lives, so a place keeps what it has. Written under LOCK_INTERRUPT, before its
+ * handler is installed. */
+#define PLACES 4
 static struct sigaction found[PLACES];
 static uint32_t places_used;
 
-static void on_interrupt(uint32_t place, int number, siginfo_t *info, void *machine_context);
+static void on_interrupt(uint32_t place, bool is_new, int number, siginfo_t *info, void *context);
 
-#define HANDLER(place)                                                                \
-    static void handler_##place(int number, siginfo_t *info, void *machine_context) { \
-        on_interrupt(place, number, info, machine_context);                           \
+/* The kernel puts what it tells about a signal right above the frame of the handler that it calls:
+ * the context on x86-64, the siginfo and then the context on Arm. Else a handler of the program's
+ * hands it back. */
+#define HANDLER(place)                                                                  \
+    static void on_##place(int number, siginfo_t *info, void *context) {                \
+        const void *above = __builtin_dwarf_cfa();                                      \
+        const bool is_new = context == above || (info == above && context == info + 1); \
+        on_interrupt(place, is_new, number, info, context);                             \
     }
 HANDLER(0)
 HANDLER(1)
 HANDLER(2)
 HANDLER(3)
-HANDLER(4)
-HANDLER(5)
 
-static void (*const handlers[PLACES])(int, siginfo_t *, void *) = {handler_0, handler_1, handler_2,
-                                                                   handler_3, handler_4, handler_5};
+static void (*const handlers[PLACES])(int, siginfo_t *, void *) = {on_0, on_1, on_2, on_3};
 
 /* PLACES: it is none of ours. */
 static uint32_t place_of_ours(const struct sigaction *action) {
@@ -42,51 +44,50 @@ static uint32_t place_of_ours(const struct sigaction *action) {
     return place;
 }
 
-/* Where ours is installed, the kernel has called it. Else a handler hands the signal back to it. */
-static bool is_installed(uint32_t place) {
+/* Who hands a signal back has done what there is to do where it found nothing, or itself: then that
+ * is the process's handler now, or what ours stands for. */
+static bool is_done(const struct sigaction *wanted) {
     struct sigaction current;
-    return sigaction(SIGINT, NULL, &current) == 0 && place_of_ours(&current) == place;
+    if (wanted->sa_handler == SIG_DFL || sigaction(SIGINT, NULL, &current) != 0) return true;
+    const uint32_t place = place_of_ours(&current);
+    return (place < PLACES ? &found[place] : &current)->sa_handler == wanted->sa_handler;
 }
 
 /* Does with the signal what the process would have done without us. Async-signal-safe. */
-static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
-                    void *machine_context) {
+static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info, void *context) {
     if (wanted->sa_handler == SIG_DFL) { /* whatever the flags say */
         sigaction(number, wanted, NULL);
         raise(number); /* blocked until this handler returns, then it ends the process */
     } else if (wanted->sa_flags & SA_SIGINFO)
-        wanted->sa_sigaction(number, info, machine_context);
+        wanted->sa_sigaction(number, info, context);
     else
         wanted->sa_handler(number);
 }
 
-static void on_interrupt(uint32_t place, int number, siginfo_t *info, void *machine_context) {
+static void on_interrupt(uint32_t place, bool is_new, int number, siginfo_t *info, void *context) {
     int saved_errno = errno;
     const struct sigaction wanted = found[place];
-    const bool is_first = is_installed(place);
     /* Where the process ends by it, no lock and no call needs to be over first. */
-    if (is_first && wanted.sa_handler != SIG_DFL && locks_put_off(number)) return;
-    if (is_first && (wanted.sa_flags & SA_RESETHAND)) {
-        struct sigaction reset = wanted;
-        reset.sa_handler = SIG_DFL;
-        sigaction(number, &reset, NULL);
-    }
+    if (is_new && wanted.sa_handler != SIG_DFL && locks_put_off(number)) return;
+    if (is_new && (wanted.sa_flags & SA_RESETHAND)) signal(number, SIG_DFL);
     wait_interrupted();
     wait_let_go();
-    pass_on(&wanted, number, info, machine_context);
+    if (is_new || !is_done(&wanted)) pass_on(&wanted, number, info, context);
     errno = saved_errno;
 }
 
+/* Of the mask the kernel's part: the C library does not set the rest. */
 static bool is_same(const struct sigaction *one, const struct sigaction *other) {
     return one->sa_handler == other->sa_handler && one->sa_flags == other->sa_flags &&
-           memcmp(&one->sa_mask, &other->sa_mask, sizeof one->sa_mask) == 0;
+           memcmp(&one->sa_mask, &other->sa_mask, _NSIG / 8) == 0;
 }
 
+/* PLACES: all are taken. */
 static uint32_t place_for(const struct sigaction *action) {
-    for (uint32_t place = 0; place < places_used && place < PLACES; place++)
-        if (is_same(&found[place], action)) return place;
-    const uint32_t place = places_used++ % PLACES;
-    found[place] = *action;
+    uint32_t place = 0;
+    while (place < places_used && !is_same(&found[place], action))
+        place++;
+    if (place == places_used && places_used < PLACES) found[places_used++] = *action;
     return place;
 }
 
@@ -116,8 +117,10 @@ void interrupt_watch(void) {
     if (sigaction(SIGINT, NULL, &current) != 0 || place_of_ours(&current) < PLACES ||
         current.sa_handler == SIG_IGN)
         return;
+    const uint32_t place = place_for(&current);
+    if (place == PLACES) return; /* only the scheduler's word ends this wait */
     struct sigaction ours = current;
-    ours.sa_sigaction = handlers[place_for(&current)];
+    ours.sa_sigaction = handlers[place];
     /* One that wants to run once only is taken away when it runs. */
     ours.sa_flags = (int)(((unsigned)current.sa_flags | SA_SIGINFO) & ~(unsigned)SA_RESETHAND);
     sigaction(SIGINT, &ours, NULL);

@@ -17,7 +17,7 @@ static struct streams streams;
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_leaving;
-static _Atomic uint32_t stale_asked; /* counts questions whether a capture is stale */
+static _Atomic uint64_t stale_asked_ns; /* the latest question whether a capture is stale */
 
 #define RECORDERS_MAX 256
 #define RECORDING_LOOK_NS 20000u
@@ -35,8 +35,8 @@ static _Atomic uint64_t last_ticket;
 static _Thread_local uint32_t last_place __attribute__((tls_model("initial-exec")));
 /* The thread has begun a capture in its own default stream. */
 static _Thread_local bool captures_own __attribute__((tls_model("initial-exec")));
-/* When the thread's latest capture began. */
-static _Thread_local uint32_t stale_asked_before __attribute__((tls_model("initial-exec")));
+/* When the thread asked who owns the captures that its call ends, or had begun one. */
+static _Thread_local uint64_t asked_at_ns __attribute__((tls_model("initial-exec")));
 
 #define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
 
@@ -331,6 +331,7 @@ static void mark_before_capture(const struct driver *cuda, void *stream) {
 
 uint64_t streams_capture_owner(void *stream) {
     void *context;
+    asked_at_ns = clock_now_ns();
     return streams_is_created(stream) ? streams_known_number(stream, &context)
                                       : contexts_current_generation();
 }
@@ -359,22 +360,24 @@ uint64_t streams_capture_beginning(void *stream) {
     if (!created) contexts_know_current(&known);
     const uint64_t owner = streams_capture_owner(stream);
     captures_own = captures_own || !created;
-    stale_asked_before = atomic_load(&stale_asked);
     lock_take(LOCK_STREAMS);
     add_capture(stream, owner);
     lock_release(LOCK_STREAMS);
     /* A recording that waits for room may wait for what this thread does next. */
-    let_others_record(0, clock_now_ns() + CAPTURE_WAITS_NS);
+    asked_at_ns = clock_now_ns();
+    let_others_record(0, asked_at_ns + CAPTURE_WAITS_NS);
     return owner;
 }
 
-/* An owner of 0 could not be told when the capture began. */
+/* An owner of 0 could not be told when the capture began. None that has begun since this thread
+ * asked who the owner is: the one that it means may have been forgotten, as a stale one. */
 static const struct capture_entry *find_capture_of(const void *stream, uint64_t owner) {
     for (uint32_t i = 0; i < streams.captures_used; i++) {
         const struct capture_entry *each = &streams.captures[i];
         const bool is_same = each->owner == owner || each->owner == 0;
         const bool may_end = streams_is_created(stream) || each->thread == pthread_self();
-        if (each->stream == stream && is_same && may_end) return each;
+        if (each->stream == stream && is_same && may_end && each->since_ns <= asked_at_ns)
+            return each;
     }
     return NULL;
 }
@@ -383,7 +386,7 @@ static const struct capture_entry *find_capture_of(const void *stream, uint64_t 
  * is not put back for nothing. */
 void streams_capture_begun(void *stream, uint64_t owner, bool is_refused) {
     if (is_refused) return streams_capture_ended(stream, owner);
-    if (atomic_load(&stale_asked) == stale_asked_before) return;
+    if (atomic_load(&stale_asked_ns) <= asked_at_ns) return;
     HOLD(LOCK_STREAMS);
     const struct stream_entry *entry = find_stream(stream);
     const bool is_there = entry != NULL && entry->number == owner;
@@ -409,7 +412,7 @@ static bool is_stale(const struct driver *cuda, const struct capture_entry *capt
     if (clock_now_ns() - capture->since_ns < STALE_AFTER_NS) return false;
     if (!contexts_may_ask(context) || cuda->context_push(context->handle) != CUDA_SUCCESS)
         return false;
-    atomic_fetch_add(&stale_asked, 1); /* before: a begin that the question crosses looks again */
+    atomic_store(&stale_asked_ns, clock_now_ns()); /* a begin that this crosses looks again */
     const CUresult result = cuda->stream_is_capturing(entry->stream, &status);
     cuda->context_pop(&popped);
     return result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE;
@@ -418,6 +421,7 @@ static bool is_stale(const struct driver *cuda, const struct capture_entry *capt
 void streams_forget_stale_captures(void) {
     const struct driver *cuda = driver_get();
     if (cuda == NULL || !streams_capture_anywhere()) return;
+    UNCANCELLED();
     HOLD(LOCK_STREAMS);
     FORGET_CAPTURES(is_stale(cuda, each));
 }

@@ -361,7 +361,7 @@ def test_a_handler_set_while_a_call_waits_stays(start: Start, scheduler: FakeSch
     assert program.finish() == 0
 
 
-WAIT, OVER, THE_END = "wait", "over", "the end"
+WAIT, OVER, DEEP, THE_END = "wait", "over", "deep", "the end"
 BETWEEN = ["first", WAIT, "second", OVER, WAIT, OVER, "third", WAIT, OVER]
 PUT_BACK = [WAIT, "second", OVER, WAIT, OVER, "put back"]
 CHAINS: dict[str, tuple[list[str], list[str]]] = {
@@ -369,7 +369,9 @@ CHAINS: dict[str, tuple[list[str], list[str]]] = {
     "one that has come and gone": ([*BETWEEN, "again", WAIT, OVER], ["second", "first"]),
     "one that is put back": (["first", *PUT_BACK], ["first"]),
     "one put back over none": (PUT_BACK, [THE_END]),
-    "one over none": ([WAIT, "second", OVER, WAIT, OVER], ["second", THE_END]),
+    "one over none": ([WAIT, "second", OVER, WAIT, OVER], ["second"]),
+    "one that finds itself": (["with care", WAIT, "with care", OVER, WAIT, OVER], ["second"]),
+    "one beside many waits": (["first", WAIT, "second", OVER, *[DEEP] * 12], ["second", "first"]),
     "the last of many": (["first", WAIT, OVER] * 12 + BETWEEN, ["third", "second", "first"]),
 }
 """What happens, and the handlers that one signal runs then."""
@@ -392,7 +394,11 @@ def test_each_handler_of_a_chain_runs_once(
             client.recall_and_drop()
             continue
         program.say(step)
+        if step == DEEP:
+            client.grant_request()
         program.expect(f"ok {step}")
+        if step == DEEP:
+            client.recall_and_drop()
         if step == WAIT:
             client.expect(TurnRequested)
     program.signal(signal.SIGINT)

@@ -4,6 +4,7 @@
  *   default                nobody handles it
  *   put back               what `second` found is there again
  *   again                  `second` is set once more, and forgets what it finds now
+ *   with care              the same, and it keeps what it finds now where that is not itself
  *   jumps                  a handler that jumps out of `deep`
  *   wait                   another thread launches
  *   deep                   this one does, some frames below
@@ -120,6 +121,10 @@ static void take(const char *step) {
     if (strcmp(step, "second") == 0) set(second, &found_by_second);
     if (strcmp(step, "third") == 0) set(third, &found_by_third);
     if (strcmp(step, "again") == 0) set(second, &unheeded);
+    if (strcmp(step, "with care") == 0) {
+        set(second, &unheeded);
+        if (unheeded.sa_sigaction != second) found_by_second = unheeded;
+    }
     if (strcmp(step, "jumps") == 0) set(jumps, &unheeded);
     if (strcmp(step, "default") == 0) signal(SIGINT, SIG_DFL);
     if (strcmp(step, "put back") == 0) sigaction(SIGINT, &found_by_second, NULL);

@@ -1,6 +1,7 @@
 /* A handler of SIGINT that jumps out of the begin and out of the end of a capture, at each place
  * there where the hook lets go of a lock. It says how often it did. Then it launches until its
- * input ends (`jumps`), and allocates and frees (`frees`). `launches`: it does that only. */
+ * input ends (`jumps`). `frees`: it had memory before, frees it, and allocates and frees more.
+ * `launches`: it does that only. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
@@ -9,10 +10,13 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu.h"
 
+#define KEPT_BYTES (64u << 20)
 #define BYTES (1u << 20)
+#define LOCKS_MAX 16
 
 static sigjmp_buf before;
 static _Thread_local int counted, jump_at;
@@ -70,19 +74,24 @@ int main(int count, char **arguments) {
     struct gpu gpu = gpu_open(0);
     struct pollfd input = {.fd = 0, .events = POLLIN};
     CUstream stream;
-    CUdeviceptr memory;
+    CUdeviceptr kept = 0, memory;
     int left = 0;
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     check(gpu_spin(&gpu, stream, 1000), "launch");
+    if (frees) check(cuMemAlloc(&kept, KEPT_BYTES), "cuMemAlloc");
     signal(SIGINT, jump);
-    for (int lock = 1; jumps && is_left(begin, stream, lock); lock++, left++)
-        if (captures(stream)) end(stream);
-    if (jumps) end(stream);
-    for (int lock = 1; jumps; lock++, left++) {
-        begin(stream);
-        if (!is_left(end, stream, lock)) break;
+    /* The last one first: where a call takes fewer than the one before, none of its last is passed.
+     */
+    for (int lock = LOCKS_MAX; jumps && lock > 0; lock--) {
+        left += is_left(begin, stream, lock);
         if (captures(stream)) end(stream);
     }
+    for (int lock = LOCKS_MAX; jumps && lock > 0; lock--) {
+        begin(stream);
+        left += is_left(end, stream, lock);
+        if (captures(stream)) end(stream);
+    }
+    if (frees) check(cuMemFree(kept), "cuMemFree");
     printf("left %d\n", left);
     fflush(stdout);
     while (poll(&input, 1, 0) == 0) {
@@ -90,6 +99,7 @@ int main(int count, char **arguments) {
         check(cuStreamSynchronize(stream), "cuStreamSynchronize");
         if (frees) check(cuMemAlloc(&memory, BYTES), "cuMemAlloc");
         if (frees) check(cuMemFree(memory), "cuMemFree");
+        if (frees) usleep(5000);
     }
     return 0;
 }
