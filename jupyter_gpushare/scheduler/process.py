@@ -253,6 +253,7 @@ class SchedulerProcess:
             joined=self._probe.wake,
             tenants_changed=self._tenants_changed,
             tenant_gone=gone,
+            later=loop.call_later,
             reports=lambda: self._reporter.as_json() if self._reporter else None,
             no_gpu=lambda: self._probe.no_gpu,
         )

@@ -12,6 +12,8 @@ from jupyter_gpushare.protocol.messages import (
     CellBegan,
     CellEnded,
     Fallback,
+    HoldChanged,
+    HoldRequested,
     Refused,
     RequestWithdrawn,
     Settings,
@@ -91,6 +93,38 @@ def test_a_failed_registration_is_tried_again(runtime: Path) -> None:
         with successor.connect() as again:
             again.join(token)
             again.take_turn()
+    finally:
+        assert successor.stop() == 0, successor.log
+
+
+@pytest.mark.promise("scheduler-110")
+def test_a_tenant_of_before_a_restart_keeps_what_it_has(runtime: Path) -> None:
+    """Nobody is left to remove it, and for a moment it has no client either."""
+    predecessor = FailingScheduler(runtime)
+    token = predecessor.tenant("from before").token
+    predecessor.kill()
+    successor = FailingScheduler(runtime)
+    try:
+        bad_token = successor.tenant("bad").token
+        with successor.connect() as client:
+            client.hello(token)
+            assert client.is_closed()  # the first one fails to be registered
+        with successor.connect() as client, successor.connect() as bad:
+            client.join(token)
+            turn = client.take_turn()
+            client.send(HoldRequested(hold_ms=60_000))
+            client.expect(HoldChanged)
+            bad.join(bad_token)
+            bad.send(CellEnded())
+            bad.expect(Refused)
+            assert client.is_closed()
+        with successor.connect() as client:
+            client.join(token, held_turn_id=turn.turn_id)
+            (tenant,) = (
+                each for each in successor.status()["tenants"] if each["name"] == "from before"
+            )
+            assert tenant["hold_left_s"] > 50 and tenant["counters"]["turns"] == 2
+        successor.eventually(lambda status: [each["name"] for each in status["tenants"]] == ["bad"])
     finally:
         assert successor.stop() == 0, successor.log
 

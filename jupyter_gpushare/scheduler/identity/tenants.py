@@ -1,8 +1,8 @@
 """The tenants of this scheduler: who registered them, whose tokens are worth nothing any more.
 
 A tenant ends when it is removed. One that nobody can remove any more (its registrant's process has
-ended) and that has no client is forgotten instead: its token stays good, and the next client that
-shows it brings the tenant back, as after a restart of the scheduler.
+ended) is forgotten instead, a moment after its last client has left: its token stays good, and the
+next client that shows it brings the tenant back, as after a restart of the scheduler.
 """
 
 from __future__ import annotations
@@ -69,23 +69,24 @@ class TenantBook:
         self._entries[tenant_id].clients.add(client)
 
     def client_left(self, tenant_id: str, client: int) -> bool:
-        """Note it; True when the tenant is forgotten for it."""
-        entry = self._entries.get(tenant_id)
-        if entry is None:
-            return False
-        entry.clients.discard(client)
-        return self._forget_if_alone(tenant_id, entry)
+        """Note it; True when the tenant is alone now."""
+        if entry := self._entries.get(tenant_id):
+            entry.clients.discard(client)
+        return self._is_alone(tenant_id)
 
     def registrant_ended(self, tenant_id: str) -> bool:
         """Nobody is left to remove this tenant; True when it is forgotten for it."""
-        entry = self._entries.get(tenant_id)
-        if entry is None:
-            return False
-        entry.registrant_lives = False
-        return self._forget_if_alone(tenant_id, entry)
+        if entry := self._entries.get(tenant_id):
+            entry.registrant_lives = False
+        return self.forget_if_alone(tenant_id)
 
-    def _forget_if_alone(self, tenant_id: str, entry: _Entry) -> bool:
-        if entry.registrant_lives or entry.clients:
-            return False
-        del self._entries[tenant_id]
-        return True
+    def forget_if_alone(self, tenant_id: str) -> bool:
+        """True when the tenant is forgotten: it has no client, and nobody is left to remove it."""
+        is_alone = self._is_alone(tenant_id)
+        if is_alone:
+            del self._entries[tenant_id]
+        return is_alone
+
+    def _is_alone(self, tenant_id: str) -> bool:
+        entry = self._entries.get(tenant_id)
+        return entry is not None and not (entry.registrant_lives or entry.clients)

@@ -72,8 +72,8 @@ class Service:
     """`submit`, `request`, `snapshot` and `estimates` are the driver's. `now_s` is of the clock by
     which `timeline` and `past_waits` are told what happens. The others are told: `joined` at each
     client, `recovered` when all who were expected are back, `tenants_changed` with their count,
-    `tenant_gone` with its id. `reports` tells how reporting to the view goes, `no_gpu` why the
-    driver lists none."""
+    `tenant_gone` with its id. `later` calls after a time, as a loop does. `reports` tells how
+    reporting to the view goes, `no_gpu` why the driver lists none."""
 
     def __init__(
         self,
@@ -100,6 +100,7 @@ class Service:
         joined: Callable[[], None] = lambda: None,
         tenants_changed: Callable[[int], None] = lambda count: None,
         tenant_gone: Callable[[str], None] = lambda tenant_id: None,
+        later: Callable[..., object] = lambda after_s, call, *of: call(*of),
         reports: Callable[[], dict[str, Any] | None] = lambda: None,
         no_gpu: Callable[[], str] = lambda: "",
     ) -> None:
@@ -127,6 +128,7 @@ class Service:
         self._joined = joined
         self._tenants_changed = tenants_changed
         self._tenant_gone = tenant_gone
+        self._later = later
         self._reports = reports
         self._no_gpu = no_gpu
 
@@ -156,7 +158,12 @@ class Service:
     def client_left(self, client: ClientId) -> None:
         record = self._members.remove(client)
         if record and self._tenants.client_left(record.tenant_id, client):
-            self._gone(record.tenant_id, cause="nobody is left to remove it")
+            # Where the connection alone has ended, the process comes back to what the tenant had.
+            self._later(self._settings.now.reconnect_grace_s, self._forget, record.tenant_id)
+
+    def _forget(self, tenant_id: str) -> None:
+        if self._tenants.forget_if_alone(tenant_id):
+            self._gone(tenant_id, cause="nobody is left to remove it")
 
     # ---- from HTTP ----
 
