@@ -22,6 +22,10 @@ LAST_CELLS = 16
 STORY_LINES_MAX = 24
 NAMES_ALL_S: Seconds = 0.1
 """Who has named one of its devices names the others within this time."""
+WORK_ENDS_S: Seconds = 1.0
+"""Others wait so long for the work in flight of a process that lives and has lost its turn."""
+SOMEBODY: ProcessId = (TenantId(""), 0)
+"""Of a scheduler before this one, which has not said whom it had."""
 _NONE: frozenset[DeviceId] = frozenset()
 
 
@@ -70,8 +74,11 @@ class Device:
     swap: SwapBudget = field(default_factory=SwapBudget)
 
     def without_clients(self) -> Device:
-        """The same device, as it is known before anybody opens it."""
-        return replace(self, bytes_used=0, memory=DeviceMemory(), swap=SwapBudget())
+        """The same device, as it is known before anybody opens it: all that is used is foreign."""
+        memory = DeviceMemory()
+        if self.memory.is_measured:
+            memory.measured(self.bytes_used, self.memory.measured_at_s)
+        return replace(self, memory=memory, swap=SwapBudget())
 
 
 @dataclass(slots=True, eq=False)
@@ -118,18 +125,19 @@ class Grace:
     """After a scheduler that was lost: only clients that hold a turn from before have one."""
 
     until_s: Seconds
-    all_are_back: bool = False
+    awaited: set[ProcessId] = field(default_factory=set)
+    """Processes that were connected when the core failed, and are not back; or `SOMEBODY`."""
     unnamed: set[ClientId] = field(default_factory=set)
     """Clients that hold a turn from before and have yet to name one of its devices."""
-    awaited: set[ProcessId] = field(default_factory=set)
-    """Processes that were connected when the core failed; all of them are back without the last."""
     heard_s: Seconds = -math.inf
     """When one that holds a turn from before last came, or named a device."""
+    work_ends_s: Seconds = -math.inf
+    """When work has ended of a process that had a turn and is not admitted."""
 
     def over_s(self) -> Seconds:
         """When it is over, if nobody comes before that."""
-        is_complete = self.all_are_back and not self.unnamed
-        return min(self.until_s, self.heard_s + NAMES_ALL_S) if is_complete else self.until_s
+        all_said_s = math.inf if self.awaited or self.unnamed else self.heard_s + NAMES_ALL_S
+        return max(self.work_ends_s, min(self.until_s, all_said_s))
 
 
 @dataclass(slots=True, eq=False)

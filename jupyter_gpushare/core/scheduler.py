@@ -19,6 +19,9 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Iterable, Iterator, Set
+from copy import copy
+from dataclasses import replace
+from typing import Any
 
 from . import events as ev
 from .changes import TAIL, Alarm
@@ -39,7 +42,7 @@ from .invariants import check_invariants
 from .needs import forget_waits, stand_still
 from .node_events import NodeEvents, known_device, note_cell, note_cell_end
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
-from .records import Client, Grace, Tenant
+from .records import SOMEBODY, WORK_ENDS_S, Client, Device, Grace, Tenant
 from .remembered import remember, to_remember
 from .residency import Residency
 from .settings import Fallback, SchedulerSettings
@@ -67,6 +70,8 @@ RECOVERY_OVER = "the wait for the clients of a scheduler before this one is over
 and other users are not to be told of it."""
 
 _ANEW = "the scheduler starts anew"
+_ABOUT = ("owner", "device", "tenant", "settings")
+"""What an event may be about; the first that it names counts."""
 _Source = ProcessId | str
 
 
@@ -102,7 +107,8 @@ class Scheduler:
     ) -> None:
         """With `recovering_until_s` it replaces one that was lost: until then (or until
         RecoveryComplete) only clients that still hold a turn have one."""
-        self._machine = Machine(settings, recovering_until_s=recovering_until_s)
+        recovery = Grace(recovering_until_s, {SOMEBODY}) if recovering_until_s is not None else None
+        self._machine = Machine(settings, recovery)
         self._connections: dict[ClientId, ProcessId] = {}
         """All that have not been lost, also those that the machine has closed."""
         self._bars = Bars()
@@ -134,11 +140,12 @@ class Scheduler:
 
         Where a grant depends on nothing else, it is a step of its own: the next cell begins while
         the look at memory, and at whom to tell of it, is still to come."""
-        source = self._source_of(event)
-        left_s, lasts_s = self._bars.of(source, now_s)
+        source, own_s = self._source_of(event), self._machine.own_time_s(now_s)
+        left_s, lasts_s = self._bars.of(source, own_s)
         if left_s and not isinstance(event, ev.ClientLost):
             yield self._hold_back(event, now_s + left_s, lasts_s)
             return
+        before = self._machine.records_of(event)
         try:
             if not 0 <= now_s - self._kept_at_s < KEEP_EVERY_S * (1 + len(self._owners) / 100):
                 self._owners, self._kept_at_s = self._machine.to_remember(now_s), now_s
@@ -152,8 +159,10 @@ class Scheduler:
             if isinstance(error, CoreError) and error.fault is not Fault.OURS:
                 raise
             failure = error
+        for table, key, record in before:
+            table.pop(key, None) if record is None else table.update({key: record})
         yield self._start_anew(event, source, failure, now_s)
-        if then := self._still_to_handle(event, source, now_s):
+        if then := self._still_to_handle(event, source, own_s):
             try:
                 yield from self.steps(then, now_s=now_s)
             except CoreError:
@@ -187,8 +196,8 @@ class Scheduler:
         elif isinstance(event, ev.ClientEvent):
             is_lost = isinstance(event, ev.ClientLost)
             process = known.pop(event.client, None) if is_lost else known.get(event.client)
-        about = getattr(event, "device", getattr(event, "tenant", ""))
-        return process or f"{type(event).__name__} {about}"
+        about = (getattr(event, each, None) for each in _ABOUT)
+        return process or f"{type(event).__name__} {next(filter(None, about), '')}"
 
     def _hold_back(self, event: ev.Event, until_s: Seconds, lasts_s: Seconds) -> list[Command]:
         """The answer to a source that is not heard."""
@@ -209,33 +218,29 @@ class Scheduler:
     def _start_anew(
         self, event: ev.Event, source: _Source, error: Exception, now_s: Seconds
     ) -> list[Command]:
-        """Another machine goes on, which knows less where it fails at what was kept."""
-        lasts_s = self._bars.fails(source, now_s)
+        """Another machine goes on."""
+        broken = self._machine
+        lasts_s = self._bars.fails(source, broken.own_time_s(now_s))
         what = f"at {event!r}, and does not hear {source} for {lasts_s:.0f} s"
-        commands: list[Command] = [_report(what, self._machine.story_of(event), error)]
+        commands: list[Command] = [_report(what, broken.story_of(event), error)]
         others = {each: process for each, process in self._connections.items() if process != source}
-        for client in self._connections.keys() - others.keys():
+        refused = self._connections.keys() - others.keys()
+        for client in refused:
             commands += self._refuse(client, now_s + lasts_s, lasts_s)
         unknown = {event.client} if isinstance(event, ev.ClientEvent) else set()
         for client in (*others, *(unknown - self._connections.keys())):
             commands.append(RenewConnection(client=client, cause=_ANEW))
-        broken = self._machine
-        for owners in (self._owners, [], None):
-            try:
-                self._machine = Machine.in_place_of(broken, self._settings, owners, now_s)
-                return commands + self._machine.begin({*others.values()}, self._connections)
-            except Exception as again:  # noqa: BLE001 - it is reported
-                commands.append(_report("at what it has kept, and forgets it", "", again))
-        return commands
+        self._machine = Machine.in_place_of(broken, self._settings, self._owners, now_s)
+        works = broken.have_turn(refused) or getattr(event, "held_turn", None) is not None
+        return commands + self._machine.begin({*others.values()}, source, works, self._connections)
 
-    def _still_to_handle(self, event: ev.Event, source: _Source, now_s: Seconds) -> ev.Event | None:
+    def _still_to_handle(self, event: ev.Event, source: _Source, own_s: Seconds) -> ev.Event | None:
         """What nobody can say again is handled once more, or else its device is paused."""
         if isinstance(event, ev.ClientEvent | ev.RequestEvent):
             return None
-        if self._bars.of(source, now_s) == (0, 0):
+        if self._bars.of(source, own_s) == (0, 0):
             return event
-        device: DeviceId | None = getattr(event, "device", None)
-        if device is None:
+        if (device := getattr(event, "device", None)) is None:
             return None
         return ev.DeviceModeChanged(device=device, mode=ev.DeviceMode.PAUSED, cause=_ANEW)
 
@@ -255,10 +260,7 @@ class Machine:
     A machine that raises an error of ours is broken from then on: `Scheduler` puts another one in
     its place."""
 
-    def __init__(
-        self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
-    ) -> None:
-        recovery = None if recovering_until_s is None else Grace(recovering_until_s)
+    def __init__(self, settings: SchedulerSettings, recovery: Grace | None = None) -> None:
         self._state = State(settings=settings, recovery=recovery)
         self._outbox = Outbox()
         self._holds = Holds(self._state, self._outbox)
@@ -291,37 +293,56 @@ class Machine:
         cls,
         broken: Machine,
         settings: SchedulerSettings,
-        owners: Iterable[ev.OwnerRemembered] | None,
+        owners: Iterable[ev.OwnerRemembered],
         now_s: Seconds,
     ) -> Machine:
-        """A machine that knows the devices, tenants and holds of another one. Without `owners` it
-        knows nothing. Who holds a turn from before may keep it."""
+        """A machine that knows the devices, tenants, owners and holds of another one. Each at which
+        it fails is reported instead. Who holds a turn from before may keep it."""
         before, now_s = broken._state, broken.own_time_s(now_s)
-        machine = cls(settings, recovering_until_s=now_s + settings.reconnect_grace_s)
-        state = machine._state
-        machine._gone_back_s = broken._gone_back_s
-        machine._now_s = state.accounts.now_s = now_s
-        machine._turns.count_on_from(broken._turns)
-        if owners is None:
-            return machine
-        for known in before.devices.values():
-            state.add_device(known.without_clients())
-        for old in before.tenants.values():
-            owner = before.accounts.owners.get(old.owner)
-            state.add_tenant(old.without_clients(), None if owner is None else owner.groups)
-        for each in owners:
-            remember(state, each)
         left_s = {id: hold.until_s - now_s for id, hold in before.holds.items()}
-        for id, hold_s in {**before.holds_to_come, **left_s}.items():
-            if (tenant := state.tenants.get(id)) is not None:
-                machine._holds.keep(tenant, hold_s, now_s)
-        return machine
+        holds = {**before.holds_to_come, **left_s}
+        records = [*before.devices.values(), *before.tenants.values(), *owners, *holds.items()]
+        grace = before.recovery or Grace(now_s)
+        until_s = max(grace.until_s, now_s + settings.reconnect_grace_s)
+        while True:
+            machine = cls(settings, replace(grace, until_s=until_s, unnamed=set()))
+            machine._gone_back_s = broken._gone_back_s
+            machine._now_s = machine._state.accounts.now_s = now_s
+            machine._turns.last_turn = broken._turns.last_turn
+            try:
+                for record in records:
+                    machine._take_over(record, before)
+                return machine
+            except Exception as error:  # noqa: BLE001 - it is reported
+                what = f"at {getattr(record, 'id', record)}, and forgets it"
+                records[records.index(record)] = _report(what, "", error)
 
-    def begin(self, awaited: Set[ProcessId], ignored: Iterable[ClientId]) -> list[Command]:
-        """Wait for these processes to connect again. What is still said on these connections is
-        ignored."""
-        assert self._state.recovery is not None
-        self._state.recovery.awaited |= awaited
+    def _take_over(self, record: Any, before: State) -> None:
+        state = self._state
+        match record:
+            case Device():
+                state.add_device(record.without_clients())
+            case Tenant():
+                owner = before.accounts.owners.get(record.owner)
+                state.add_tenant(record.without_clients(), None if owner is None else owner.groups)
+            case ev.OwnerRemembered():
+                remember(state, record)
+            case ReportFailure():
+                self._outbox.put(record)
+            case (id, hold_s) if id in state.tenants:
+                self._holds.keep(state.tenants[id], hold_s, self._now_s)
+
+    def begin(
+        self, awaited: Set[ProcessId], refused: _Source, works: bool, ignored: Iterable[ClientId]
+    ) -> list[Command]:
+        """Wait for these processes to connect again; where the one that is refused works, until
+        that has ended. What is still said on these connections is ignored."""
+        recovery = self._state.recovery
+        assert recovery is not None
+        recovery.awaited = (recovery.awaited | awaited) - {refused}
+        if works:
+            recovery.work_ends_s = self._now_s + WORK_ENDS_S
+        self._turns.recovery_ends(self._now_s)
         self._closed_clients |= {*ignored}
         self._outbox.cause = _ANEW
         self._ask_to_be_woken()
@@ -399,6 +420,20 @@ class Machine:
             tenant_id = self._state.clients[event.client].tenant
         tenant = None if tenant_id is None else self._state.tenants.get(tenant_id)
         return "" if tenant is None else "; ".join(tenant.story)
+
+    def records_of(self, event: ev.Event) -> list[tuple[dict[Any, Any], Any, Any]]:
+        """What a request is about, as it is now: a table, a key and what stands there."""
+        if not isinstance(event, ev.RequestEvent):
+            return []
+        state, keys = self._state, [getattr(event, each, None) for each in _ABOUT]
+        tables: Any = (state.devices, state.tenants, state.holds, state.holds_to_come)
+        tables += (state.accounts.owners,)
+        return [(each, key, copy(each.get(key))) for each in tables for key in keys]
+
+    def have_turn(self, clients: Set[ClientId]) -> bool:
+        """Whether one of them has a turn."""
+        here = self._state.clients
+        return any(here[each].turn is not None for each in clients & here.keys())
 
     def _grants_come_first(self) -> bool:
         """Whether somebody has just got a turn that no look at memory could delay."""
@@ -496,7 +531,8 @@ class Machine:
             self._holds.tell_to(client, self._now_s)
         if event.held_turn is not None:
             self._turns.rejoin(client, event.held_turn, self._now_s)
-        self._turns.comes_back((event.tenant, event.pid))
+        if self._state.recovery is not None:
+            self._state.recovery.awaited.discard((event.tenant, event.pid))
 
     def _client_lost(self, client: Client) -> None:
         tenant = self._state.tenants[client.tenant]

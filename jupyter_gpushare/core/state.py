@@ -204,6 +204,8 @@ class State:
         self.holds_to_come.pop(tenant.id, None)
         self.evicted.discard(tenant.id)
         self.placed.pop(tenant.id, None)
+        if (recovery := self.recovery) is not None:
+            recovery.awaited = {each for each in recovery.awaited if each[0] != tenant.id}
         self.accounts.recent.ends(tenant.id, tenant.owner, self.accounts.now_s)
         self.accounts.recent.forget(self.tenants, self.accounts.now_s)
         self.changes.of_tenant(tenant)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from .commands import KillClient, RecallReason, ReopenGate, ReportOverdue
 from .holds import Holds
-from .ids import ProcessId, Seconds, TurnId
+from .ids import Seconds, TurnId
 from .needs import stalls
 from .order.lines import turn_of
 from .order.precedence import (
@@ -35,7 +35,7 @@ from .policy import (
     waits_for_its_memory,
     wanted_for,
 )
-from .records import NAMES_ALL_S, Client, Tenant, Turn
+from .records import NAMES_ALL_S, SOMEBODY, Client, Tenant, Turn
 from .settings import OverduePolicy
 from .shares.classes import BOOSTED, FIRST, ORDINARY
 from .space.obstacles import obstacle
@@ -66,13 +66,9 @@ class Turns:
         self._state = state
         self._holds = holds
         self._outbox = outbox
-        self._last_turn = 0
+        self.last_turn = 0
         self._listed, self._listed_at = list[Tenant](), -1
         """What `_stirred_with_turn` has found, and at which count of changes."""
-
-    def count_on_from(self, others: Turns) -> None:
-        """No turn has an id that another one had before."""
-        self._last_turn = others._last_turn
 
     # ---- what events ask for -----------------------------------------------------------------
 
@@ -87,19 +83,12 @@ class Turns:
     def rejoin(self, client: Client, held_turn: TurnId, now_s: Seconds) -> None:
         """The client comes back with an open gate; its turn is taken up when it names devices."""
         if held_turn <= _TURN_COUNTED_MAX:
-            self._last_turn = max(self._last_turn, held_turn)
+            self.last_turn = max(self.last_turn, held_turn)
         client.turn = held_turn
         self._state.move_client(client, ClientTrigger.PASS)
         if (recovery := self._state.recovery) is not None:
             recovery.unnamed.add(client.id)
             recovery.heard_s = now_s
-
-    def comes_back(self, process: ProcessId) -> None:
-        """Perhaps the last process for which a scheduler waits that has started anew."""
-        recovery = self._state.recovery
-        if recovery is not None and process in recovery.awaited:
-            recovery.awaited.remove(process)
-            recovery.all_are_back = not recovery.awaited
 
     def names_device(self, client: Client, now_s: Seconds) -> None:
         """It has more of them to name, perhaps."""
@@ -198,7 +187,7 @@ class Turns:
     def everybody_is_back(self, in_time: bool, now_s: Seconds) -> None:
         """All clients of a scheduler before this one have named a device, or had the time to."""
         if (recovery := self._state.recovery) is not None:
-            recovery.all_are_back = True
+            recovery.awaited.discard(SOMEBODY)
             if not in_time:
                 # Those who came before had the time; those who have just come say what they have.
                 recovery.unnamed.clear()
@@ -524,8 +513,8 @@ class Turns:
         return quantum_of_s(self._state, tenant)
 
     def _new_turn_id(self) -> TurnId:
-        self._last_turn += 1
-        return TurnId(self._last_turn)
+        self.last_turn += 1
+        return TurnId(self.last_turn)
 
     def _begin_turn(self, tenant: Tenant, now_s: Seconds, level: int) -> None:
         tenant.turn = Turn(

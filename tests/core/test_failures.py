@@ -13,6 +13,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,9 @@ from jupyter_gpushare.core.commands import (
     WakeAt,
 )
 from jupyter_gpushare.core.errors import NeverSettles, RequestFailed, TenantGone
+from jupyter_gpushare.core.holds import Holds
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.records import NAMES_ALL_S, WORK_ENDS_S
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Bars, Machine, Scheduler
 from jupyter_gpushare.core.settings import Fallback, MemoryMode, SchedulerSettings, TurnTaking
@@ -602,17 +605,98 @@ def test_a_client_that_behaves_for_ten_minutes_begins_anew() -> None:
 def test_others_are_served_as_soon_as_all_are_back(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for the one that is not admitted, which had the turn."""
-    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.SpaceRequested))
+    """Nobody waits for the one that is not admitted, but for the work that it has in flight."""
     node.register("c")
     node.start("c1", [A])
     node.flow()
-    asks = ev.SpaceRequested(
-        client=node.processes["a1"].id, device=A, bytes_wanted=10, request_id=1
-    )
-    told(node, asks)
+    client_fails(node, monkeypatch, "c1")
+    assert node.wake_at_s == node.now_s + NAMES_ALL_S
+    node.tick()
     assert not node.scheduler.snapshot(node.now_s).recovering
+    client_fails(node, monkeypatch, "a1")
+    assert node.wake_at_s == node.now_s + WORK_ENDS_S
+    assert node.processes["b1"].gate is not Gate.OPEN
+    node.tick()
     assert node.processes["b1"].gate is Gate.OPEN
+
+
+def client_fails(node: Node, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """At a word of this client."""
+    with monkeypatch.context() as patched:
+        fail_whenever(patched, lambda event: isinstance(event, ev.BusUsed))
+        told(node, ev.BusUsed(client=node.processes[name].id))
+
+
+@NOT_ADMITTED
+def test_nobody_waits_where_nobody_else_was_connected(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or where all whom it waits for are of tenants that have ended."""
+    for name in ("a1", "b1"):
+        node.die(name)
+    node.start("b2", [A])
+    node.flow()
+    client_fails(node, monkeypatch, "b2")
+    assert not node.scheduler.snapshot(node.now_s).recovering
+    node.start("a1", [A])
+    node.flow()
+    fail_whenever(monkeypatch, once(ev.ClockTicked))
+    node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
+    assert node.scheduler.snapshot(node.now_s).recovering
+    node.scheduler.handle(ev.TenantRemoved(tenant=TenantId("a")), now_s=node.now_s)
+    assert not node.scheduler.snapshot(node.now_s).recovering
+
+
+def fails_without(node: Node, monkeypatch: pytest.MonkeyPatch, away: MemoryClient) -> None:
+    """The core fails, and all connect again but for this one."""
+    with monkeypatch.context() as patched:
+        fail_whenever(patched, once(ev.ClockTicked))
+        commands = node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
+    if node.connected.pop(away.id, None) is not None:
+        node.pending.append(ev.ClientLost(client=away.id))
+    for command in commands:
+        if getattr(command, "client", None) != away.id:
+            node.perform(command)
+    while node.pending:
+        node.handle_one(node.pending.popleft())
+    node.flow()
+
+
+@pytest.mark.promise("scheduler-106")
+def test_a_holder_on_its_way_back_is_awaited_after_a_second_failure(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = node.processes["a1"]
+    for _ in range(2):
+        fails_without(node, monkeypatch, holder)
+        node.handle(ev.RecoveryComplete())  # of a restart, which knows nothing of the failure
+        assert node.processes["b1"].gate is not Gate.OPEN
+    node.connect(holder)
+    node.flow()
+    node.hooks_have_what_the_core_believes()
+    assert holder.gate is Gate.OPEN
+    node.everybody_is_served()
+
+
+@pytest.mark.promise("scheduler-106")
+def test_who_is_awaited_after_a_restart_is_so_after_a_failure(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows who they are, until somebody says that they are back."""
+    node.scheduler = Scheduler(node.scheduler.settings, recovering_until_s=node.now_s + 30)
+    node.moves = MovesFollowed()
+    node.find(A)
+    node.register("a")
+    node.register("b")
+    holder, other = node.processes["a1"], node.processes["b1"]
+    node.connected.clear()
+    node.connect(other)
+    node.flow()
+    fails_without(node, monkeypatch, holder)
+    assert other.gate is not Gate.OPEN and node.wake_at_s == node.now_s + 30
+    node.handle(ev.RecoveryComplete())
+    node.flow()
+    assert other.gate is Gate.OPEN
 
 
 def once(kind: type[ev.Event]) -> Callable[[ev.Event], bool]:
@@ -711,6 +795,75 @@ def test_a_request_at_which_the_core_fails_can_be_repeated(
 # ---- what survives ------------------------------------------------------------------------------
 
 
+def test_registrations_of_one_user_that_fail_are_one_request(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the third on nobody has to connect again, and nothing is left of any."""
+    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.TenantRegistered))
+    first, second, third = (
+        ev.TenantRegistered(tenant=TenantId(id), name="n", owner="new", kind="kernel")
+        for id in "xyz"
+    )
+    for event in (first, second):
+        assert len(renewed(told(node, event))) == 2
+    with pytest.raises(RequestFailed):
+        node.scheduler.handle(third, now_s=node.now_s)
+    assert node.tenants() == {"a", "b"}
+
+
+def test_what_is_barred_is_no_wider_than_what_fails(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other owners are remembered, and other settings are taken."""
+
+    def is_bad(event: ev.Event) -> bool:
+        return isinstance(event, ev.SettingsChanged) and event.settings.quantum_s == 3
+
+    fail_whenever(monkeypatch, lambda event: is_bad(event) or getattr(event, "owner", "") == "bad")
+    for _ in range(2):
+        told(node, ev.SettingsChanged(settings=node.scheduler.settings.replace(quantum_s=3)))
+        told(node, ev.OwnerRemembered(owner="bad", credit_s=1.0))
+    node.change(quantum_s=4)
+    node.handle(ev.OwnerRemembered(owner="good", credit_s=1.0, debts=((A, 9.0),)))
+    assert node.scheduler.settings.quantum_s == 4
+    owed = [each.owner for each in node.scheduler.to_remember(node.now_s) if each.debts]
+    assert owed == ["good"]
+
+
+def test_a_clock_that_goes_back_bars_nobody_for_longer(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor for less."""
+    for jump_s in (4000, -3000):
+        node.now_s += jump_s
+        node.handle(ev.ClockTicked())
+    client_fails(node, monkeypatch, "b1")
+    node.now_s += 9
+    node.handle(ev.ClockTicked())
+    node.connect(node.processes["b1"])
+    refused = node.scheduler.handle(node.processes["b1"].outbox[0], now_s=node.now_s)
+    assert kinds(refused) == [TellSettings, RefuseClient]
+    node.connected.clear()
+    node.now_s -= 500
+    node.handle(ev.ClockTicked())
+    node.now_s += 2
+    node.connect(node.processes["b1"])
+    admitted = node.scheduler.handle(node.processes["b1"].outbox[0], now_s=node.now_s)
+    assert RefuseClient not in kinds(admitted)
+
+
+def test_memory_of_the_one_that_is_not_admitted_is_given_to_nobody(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured last is known, as after a restart."""
+    node.processes["a1"].allocate(A, 5000)
+    node.flow()
+    node.handle(node.sample(A))
+    client_fails(node, monkeypatch, "a1")
+    (device, _) = node.scheduler.snapshot(node.now_s).devices
+    assert device.bytes_foreign >= 5000
+
+
 @pytest.mark.promise(
     "scheduler-110",
     "What users owe, their credit, what notebooks have had of late, turns kept by hand, paused "
@@ -744,35 +897,116 @@ def test_what_no_client_says_survives(node: Node, monkeypatch: pytest.MonkeyPatc
     assert tenants[TenantId("b")].runs_as == "realtime"
 
 
-@pytest.mark.parametrize("stage", ["accounts", "everything"])
-def test_where_the_start_fails_too_the_scheduler_lives_and_says_so(
-    node: Node, monkeypatch: pytest.MonkeyPatch, stage: str
+def fails(*arguments: object) -> None:
+    raise KeyError("a second bug")
+
+
+@pytest.mark.parametrize(
+    ("place", "lost"),
+    [((State, "add_device"), "AB"), ((Holds, "keep"), "hold"), ((scheduler, "remember"), "debt")],
+)
+def test_what_the_new_start_fails_at_is_forgotten_alone(
+    node: Node, monkeypatch: pytest.MonkeyPatch, place: tuple[object, str], lost: str
 ) -> None:
-    """It knows what it can know, and takes in what comes."""
-
-    def fails(*arguments: object) -> None:
-        raise KeyError("a second bug")
-
+    """The log says what it was. All else is known, and the scheduler takes in what comes."""
     node.handle(ev.OwnerRemembered(owner="away", credit_s=1.0, debts=((A, 9.0),)))
+    node.handle(ev.TenantHeld(tenant=TenantId("b"), hold_s=50))
     node.now_s += 2
     node.handle_one(ev.ClockTicked())
+    debtors = {each.owner for each in node.scheduler.to_remember(node.now_s)}
     fail_whenever(monkeypatch, once(ev.ClockTicked))
-    monkeypatch.setattr(scheduler, "remember", fails)
-    if stage == "everything":
-        monkeypatch.setattr(State, "add_device", fails)
+    monkeypatch.setattr(*place, fails)
     commands = node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
-    reports = [each.message for each in commands if isinstance(each, ReportFailure)]
-    assert len(reports) == (3 if stage == "everything" else 2)
-    assert all("forgets it" in each and "a second bug" in each for each in reports[1:])
+    _, *reports = (each.message for each in commands if isinstance(each, ReportFailure))
+    assert len(reports) == {"AB": 2, "hold": 1, "debt": len(debtors)}[lost]
+    assert all("forgets it" in each and "a second bug" in each for each in reports)
     monkeypatch.undo()
     node.scheduler.check_invariants()
     snapshot = node.scheduler.snapshot(node.now_s)
-    assert len(snapshot.devices) == (0 if stage == "everything" else 2)
+    assert len(snapshot.devices) == (0 if lost == "AB" else 2)
+    assert {each.id: each.hold_to_come_s for each in snapshot.tenants} == {
+        "a": 0,
+        "b": 0 if lost == "hold" else 50,
+    }
     node.find(A)
     node.register("c")
     node.start("c1", [A])
     node.flow()
     assert "c" in node.tenants()
+
+
+REQUESTS = [
+    ev.TenantRegistered(
+        tenant=TenantId("c"), name="c", owner="new", kind="kernel", asked_class="batch"
+    ),
+    ev.TenantRegistered(
+        tenant=TenantId("b"), name="b2", owner="me", kind="kernel", groups=("staff",)
+    ),
+    ev.ClassAsked(tenant=TenantId("b"), asked_class="batch"),
+    ev.BoostRequested(tenant=TenantId("b")),
+    ev.TenantHeld(tenant=TenantId("a"), hold_s=0, by_admin=True),
+    ev.TenantHeld(tenant=TenantId("b"), hold_s=9),
+    ev.ReleaseRequested(tenant=TenantId("a")),
+    ev.DeviceModeChanged(device=A, mode=ev.DeviceMode.DRAINED),
+    ev.SettingsChanged(settings=SchedulerSettings(weights="me=2", allowed_classes="me=batch")),
+]
+
+
+def what_requests_change(node: Node) -> object:
+    snapshot = node.scheduler.snapshot(node.now_s)
+    tenants = [
+        (each.id, each.name, each.asked_class, each.boosted, each.hold_left_s + each.hold_to_come_s)
+        for each in snapshot.tenants
+    ]
+    accounts = node.scheduler._machine._state.accounts.owners
+    groups = {name: owner.groups for name, owner in accounts.items()}
+    return tenants, [each.mode for each in snapshot.devices], groups, node.scheduler.settings
+
+
+@pytest.mark.promise("scheduler-18")
+@pytest.mark.promise("scheduler-110")
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: type(each).__name__)
+def test_a_failed_request_changes_nothing_and_costs_one_record_at_most(
+    node: Node, request_: ev.RequestEvent
+) -> None:
+    """Wherever it fails, and also where the same line fails once more in the new start: what it
+    fails at there is forgotten alone, and the log says so."""
+    node.handle(ev.TenantHeld(tenant=TenantId("a"), hold_s=50))
+    before, known = pickle.dumps(node), what_requests_change(node)
+    met: list[Line] = []
+    with watching(met.append):
+        node.scheduler.handle(request_, now_s=node.now_s)
+    for line in dict.fromkeys(met):
+        for times in (1, 2):
+            node = pickle.loads(before)
+            reports = failures_at(node, request_, line, times)
+            node.scheduler.check_invariants()
+            if len(reports) == 1:
+                assert what_requests_change(node) == known, line
+            else:
+                assert len(reports) == 2 and "forgets it" in reports[1], line
+                snapshot = node.scheduler.snapshot(node.now_s)
+                assert len(snapshot.tenants) + len(snapshot.devices) >= 3, line
+
+
+def failures_at(node: Node, event: ev.Event, line: Line, times: int) -> list[str]:
+    """The line fails in the event, and then in each new start that comes to it."""
+    left = [Injected] * times
+
+    def seen(at: Line) -> None:
+        if at == line and left:
+            raise left.pop()
+
+    take_over = Machine._take_over
+
+    def take_over_or_fail(*arguments: Any) -> None:
+        with watching(seen):
+            take_over(*arguments)
+
+    with pytest.MonkeyPatch.context() as patched, watching(seen):
+        patched.setattr(Machine, "_take_over", take_over_or_fail)
+        commands = node.scheduler.handle(event, now_s=node.now_s)
+    return [each.message for each in commands if isinstance(each, ReportFailure)]
 
 
 def test_turns_and_memory_that_never_settle_are_a_failure(

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
+from jupyter_gpushare.core.records import WORK_ENDS_S
 from jupyter_gpushare.protocol.codec import FrameDecoder, ProtocolError, encode
 from jupyter_gpushare.protocol.fields import Message, Side
 from jupyter_gpushare.protocol.messages import (
@@ -39,9 +40,6 @@ log = logging.getLogger(__name__)
 
 LINGER_S = 1.0
 """How long a refused peer has to read why."""
-WORK_ENDS_S = 1.0
-"""How long a turn stands whose process lives and has closed its connection (programs close
-descriptors that are not theirs): its work in flight ends, and it connects again."""
 UNSENT_BYTES_MAX = 64 << 10
 """Bytes that may wait for a peer that does not read, beyond the socket's own buffer."""
 WORK_S = 0.002
@@ -306,6 +304,7 @@ class HookConnection(asyncio.BufferedProtocol):
             self._end(cause)
             return
         self._clear_deadline()
+        # Programs close descriptors that are not theirs: such a process connects again.
         self._turn_ends = self._loop.call_later(WORK_ENDS_S, self._end, cause)
         self._transport.abort()
 
