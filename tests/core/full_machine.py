@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from unittest.mock import patch
 
 from jupyter_gpushare.core import events as ev
@@ -24,7 +25,7 @@ from jupyter_gpushare.core.policy import (
     served_among_gangs,
     still_in_the_way,
 )
-from jupyter_gpushare.core.records import Tenant
+from jupyter_gpushare.core.records import Grace, Tenant
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
@@ -168,11 +169,9 @@ class FullTeller(Teller):
 class FullMachine(Machine):
     """Handles events as `Machine`, at any cost."""
 
-    def __init__(
-        self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
-    ) -> None:
+    def __init__(self, settings: SchedulerSettings, recovery: Grace | None = None) -> None:
         with patch.multiple(scheduler, Turns=FullTurns, Residency=FullResidency, Teller=FullTeller):
-            super().__init__(settings, recovering_until_s=recovering_until_s)
+            super().__init__(settings, recovery)
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         return Status(self._state).take(max(now_s, self._now_s))
@@ -216,7 +215,7 @@ class Beside(Scheduler):
         snapshot_every: int = 1,
     ) -> None:
         super().__init__(settings, recovering_until_s=recovering_until_s)
-        self._full = FullMachine(settings, recovering_until_s=recovering_until_s)
+        self._full = FullMachine(settings, deepcopy(self._machine._state.recovery))
         self._snapshot_every = snapshot_every
         self.compared = 0
 

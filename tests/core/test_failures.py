@@ -631,7 +631,7 @@ def client_fails(node: Node, monkeypatch: pytest.MonkeyPatch, name: str) -> None
 def test_nobody_waits_where_nobody_else_was_connected(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or where all whom it waits for are of tenants that have ended."""
+    """Or where all whom it waits for are of tenants that have ended, or are not admitted either."""
     for name in ("a1", "b1"):
         node.die(name)
     node.start("b2", [A])
@@ -643,7 +643,14 @@ def test_nobody_waits_where_nobody_else_was_connected(
     fail_whenever(monkeypatch, once(ev.ClockTicked))
     node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
     assert node.scheduler.snapshot(node.now_s).recovering
+    before = pickle.dumps(node.scheduler)
     node.scheduler.handle(ev.TenantRemoved(tenant=TenantId("a")), now_s=node.now_s)
+    assert not node.scheduler.snapshot(node.now_s).recovering
+    node.scheduler = pickle.loads(before)
+    monkeypatch.setattr(State, "note", fails)
+    pid = node.processes["a1"].pid
+    hello = ev.ClientJoined(client=ClientId(900), tenant=TenantId("a"), pid=pid, process_name="")
+    assert RefuseClient in kinds(node.scheduler.handle(hello, now_s=node.now_s))
     assert not node.scheduler.snapshot(node.now_s).recovering
 
 

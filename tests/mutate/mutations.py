@@ -1504,8 +1504,8 @@ MUTATIONS = [
     Mutation(
         "Starts anew: what nobody can say again is handled once more",
         "scheduler",
-        "            return event\n        device: DeviceId",
-        "            return None\n        device: DeviceId",
+        "            return event\n        if (device",
+        "            return None\n        if (device",
         "failures",
     ),
     Mutation(
