@@ -264,7 +264,9 @@ class State:
         changed = self.obstacles.keys() ^ found.keys()
         self.obstacles = found
         for tenant_id in sorted(changed & self.queue.keys()):
-            self.note_turn(self.queue[tenant_id])
+            self.note_turn(tenant := self.queue[tenant_id])
+            for device in tenant.places.queues if self.recovery is not None else ():
+                self.lines.stir(device, tenant)  # it was passed over already, for another reason
 
     def join_queue(self, tenant: Tenant) -> None:
         """At its end; at its head if an admin has said so; where it was, if it let one pass."""
