@@ -17,6 +17,8 @@ static _Thread_local bool watching __attribute__((tls_model("initial-exec")));
 #define PLACES 4
 static struct sigaction found[PLACES];
 static uint32_t places_used;
+/* The places whose signal this thread passes on. */
+static _Thread_local uint32_t within __attribute__((tls_model("initial-exec")));
 
 static void on_interrupt(uint32_t place, bool is_new, int number, siginfo_t *info, void *context);
 
@@ -44,15 +46,6 @@ static uint32_t place_of_ours(const struct sigaction *action) {
     return place;
 }
 
-/* Who hands a signal back has done what there is to do where it found nothing, or itself: then that
- * is the process's handler now, or what ours stands for. */
-static bool is_done(const struct sigaction *wanted) {
-    struct sigaction current;
-    if (wanted->sa_handler == SIG_DFL || sigaction(SIGINT, NULL, &current) != 0) return true;
-    const uint32_t place = place_of_ours(&current);
-    return (place < PLACES ? &found[place] : &current)->sa_handler == wanted->sa_handler;
-}
-
 /* Does with the signal what the process would have done without us. Async-signal-safe. */
 static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info, void *context) {
     if (wanted->sa_handler == SIG_DFL) { /* whatever the flags say */
@@ -67,19 +60,30 @@ static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
 static void on_interrupt(uint32_t place, bool is_new, int number, siginfo_t *info, void *context) {
     int saved_errno = errno;
     const struct sigaction wanted = found[place];
+    const uint32_t outer = within;
+    struct sigaction current;
+    sigaction(number, NULL, &current);
+    const bool is_wanted = current.sa_handler == wanted.sa_handler;
+    /* A handler that hands on by a jump leaves the kernel's frame, but is installed itself. */
+    is_new = is_new && (is_wanted || current.sa_sigaction == handlers[place]);
     /* Where the process ends by it, no lock and no call needs to be over first. */
     if (is_new && wanted.sa_handler != SIG_DFL && locks_put_off(number)) return;
     if (is_new && (wanted.sa_flags & SA_RESETHAND)) signal(number, SIG_DFL);
     wait_interrupted();
     wait_let_go();
-    if (is_new || !is_done(&wanted)) pass_on(&wanted, number, info, context);
+    within = (is_new ? 0 : outer) | 1u << place;
+    /* Who hands the signal back has done what there is to do where it found nothing, or itself. */
+    if (is_new || (wanted.sa_handler != SIG_DFL && !is_wanted && !(outer >> place & 1)))
+        pass_on(&wanted, number, info, context);
+    within = outer;
     errno = saved_errno;
 }
 
 /* Of the mask the kernel's part: the C library does not set the rest. */
 static bool is_same(const struct sigaction *one, const struct sigaction *other) {
-    return one->sa_handler == other->sa_handler && one->sa_flags == other->sa_flags &&
-           memcmp(&one->sa_mask, &other->sa_mask, _NSIG / 8) == 0;
+    return one->sa_handler == other->sa_handler &&
+           (one->sa_handler == SIG_DFL || (one->sa_flags == other->sa_flags &&
+                                           memcmp(&one->sa_mask, &other->sa_mask, _NSIG / 8) == 0));
 }
 
 /* PLACES: all are taken. */
@@ -117,6 +121,7 @@ void interrupt_watch(void) {
     if (sigaction(SIGINT, NULL, &current) != 0 || place_of_ours(&current) < PLACES ||
         current.sa_handler == SIG_IGN)
         return;
+    if (current.sa_handler == SIG_DFL) current.sa_flags = 0; /* which the C library adds to */
     const uint32_t place = place_for(&current);
     if (place == PLACES) return; /* only the scheduler's word ends this wait */
     struct sigaction ours = current;

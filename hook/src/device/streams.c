@@ -35,7 +35,7 @@ static _Atomic uint64_t last_ticket;
 static _Thread_local uint32_t last_place __attribute__((tls_model("initial-exec")));
 /* The thread has begun a capture in its own default stream. */
 static _Thread_local bool captures_own __attribute__((tls_model("initial-exec")));
-/* When the thread asked who owns the captures that its call ends, or had begun one. */
+/* When the thread asked who owns the captures that its call begins or ends. */
 static _Thread_local uint64_t asked_at_ns __attribute__((tls_model("initial-exec")));
 
 #define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
@@ -345,7 +345,7 @@ static void add_capture(void *stream, uint64_t owner) {
             .stream = stream,
             .context = entry ? entry->context : unknown,
             .owner = owner,
-            .since_ns = clock_now_ns(),
+            .since_ns = asked_at_ns,
             .thread = pthread_self(),
             .blocking = entry == NULL || entry->blocking,
         };
@@ -364,15 +364,14 @@ uint64_t streams_capture_beginning(void *stream) {
     add_capture(stream, owner);
     lock_release(LOCK_STREAMS);
     /* A recording that waits for room may wait for what this thread does next. */
-    asked_at_ns = clock_now_ns();
-    let_others_record(0, asked_at_ns + CAPTURE_WAITS_NS);
+    let_others_record(0, clock_now_ns() + CAPTURE_WAITS_NS);
     return owner;
 }
 
 /* An owner of 0 could not be told when the capture began. None that has begun since this thread
  * asked who the owner is: the one that it means may have been forgotten, as a stale one. */
 static const struct capture_entry *find_capture_of(const void *stream, uint64_t owner) {
-    for (uint32_t i = 0; i < streams.captures_used; i++) {
+    for (uint32_t i = streams.captures_used; i-- > 0;) {
         const struct capture_entry *each = &streams.captures[i];
         const bool is_same = each->owner == owner || each->owner == 0;
         const bool may_end = streams_is_created(stream) || each->thread == pthread_self();

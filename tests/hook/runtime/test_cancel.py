@@ -370,6 +370,11 @@ CHAINS: dict[str, tuple[list[str], list[str]]] = {
     "one that is put back": (["first", *PUT_BACK], ["first"]),
     "one put back over none": (PUT_BACK, [THE_END]),
     "one over none": ([WAIT, "second", OVER, WAIT, OVER], ["second"]),
+    "one that goes": (["first", WAIT, "once", OVER, WAIT, OVER], ["once", "first", "it ends"]),
+    "one over one that finds itself": (
+        ["with care", WAIT, "with care", "third", OVER, WAIT, OVER],
+        ["third", "second", "second"],
+    ),
     "one that finds itself": (["with care", WAIT, "with care", OVER, WAIT, OVER], ["second"]),
     "one beside many waits": (["first", WAIT, "second", OVER, *[DEEP] * 12], ["second", "first"]),
     "the last of many": (["first", WAIT, OVER] * 12 + BETWEEN, ["third", "second", "first"]),

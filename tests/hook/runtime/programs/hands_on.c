@@ -5,6 +5,7 @@
  *   put back               what `second` found is there again
  *   again                  `second` is set once more, and forgets what it finds now
  *   with care              the same, and it keeps what it finds now where that is not itself
+ *   once                   one that puts back what it found, and calls that
  *   jumps                  a handler that jumps out of `deep`
  *   wait                   another thread launches
  *   deep                   this one does, some frames below
@@ -59,6 +60,13 @@ static void second(int number, siginfo_t *info, void *context) {
 static void third(int number, siginfo_t *info, void *context) {
     say("third\n");
     hand_on(&found_by_third, number, info, context);
+}
+
+static void once(int number, siginfo_t *info, void *context) {
+    say("once\n");
+    sigaction(SIGINT, &found_by_third, NULL);
+    hand_on(&found_by_third, number, info, context);
+    say("it ends\n"); /* not by a jump to the other one */
 }
 
 static void jumps(int number, siginfo_t *info, void *context) {
@@ -120,6 +128,7 @@ static void take(const char *step) {
     if (strcmp(step, "first") == 0) set(first, &unheeded);
     if (strcmp(step, "second") == 0) set(second, &found_by_second);
     if (strcmp(step, "third") == 0) set(third, &found_by_third);
+    if (strcmp(step, "once") == 0) set(once, &found_by_third);
     if (strcmp(step, "again") == 0) set(second, &unheeded);
     if (strcmp(step, "with care") == 0) {
         set(second, &unheeded);
