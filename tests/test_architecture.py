@@ -230,7 +230,7 @@ AT_MOST = {
     "largest_circle": 4,
     "files_in_a_folder_max": 30,
     "registrations": 13,
-    "hook_code_lines": 17_392,  # decisions 0017 to 0024, 0033, 0035 and 0036
+    "hook_code_lines": 17_395,  # decisions 0017 to 0024, 0033, 0035 and 0036
     "core_lines": 12_857,
     "core_files": 50,
     "tenant_fields": 186,

@@ -73,9 +73,11 @@ static void on_interrupt(uint32_t place, bool is_new, int number, siginfo_t *inf
     wait_let_go();
     within = (is_new ? 0 : outer) | 1u << place;
     /* Who hands the signal back has done what there is to do where it found nothing, or itself. */
-    if (is_new || (wanted.sa_handler != SIG_DFL && !is_wanted && !(outer >> place & 1)))
-        pass_on(&wanted, number, info, context);
-    within = outer;
+    const bool passes =
+        is_new || (wanted.sa_handler != SIG_DFL && !is_wanted && !(outer >> place & 1));
+    if (passes) pass_on(&wanted, number, info, context);
+    /* A jump may have left the mark of one that passes no more: it costs one signal. */
+    within = passes ? outer : outer & ~(1u << place);
     errno = saved_errno;
 }
 

@@ -345,7 +345,8 @@ static void add_capture(void *stream, uint64_t owner) {
             .stream = stream,
             .context = entry ? entry->context : unknown,
             .owner = owner,
-            .since_ns = asked_at_ns,
+            .asked_ns = asked_at_ns,
+            .since_ns = clock_now_ns(),
             .thread = pthread_self(),
             .blocking = entry == NULL || entry->blocking,
         };
@@ -375,7 +376,7 @@ static const struct capture_entry *find_capture_of(const void *stream, uint64_t 
         const struct capture_entry *each = &streams.captures[i];
         const bool is_same = each->owner == owner || each->owner == 0;
         const bool may_end = streams_is_created(stream) || each->thread == pthread_self();
-        if (each->stream == stream && is_same && may_end && each->since_ns <= asked_at_ns)
+        if (each->stream == stream && is_same && may_end && each->asked_ns <= asked_at_ns)
             return each;
     }
     return NULL;

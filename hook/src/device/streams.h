@@ -24,7 +24,8 @@ struct stream_entry {
 struct capture_entry {
     void *stream;
     uint64_t context;
-    uint64_t owner; /* the stream's number, or the context of a thread's own; 0: not known */
+    uint64_t owner;    /* the stream's number, or the context of a thread's own; 0: not known */
+    uint64_t asked_ns; /* when its thread looked who the owner is */
     uint64_t since_ns;
     pthread_t thread;
     bool blocking;

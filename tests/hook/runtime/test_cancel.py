@@ -442,6 +442,32 @@ def test_a_signal_of_the_process_itself_reaches_the_handler_of_now(
 
 
 @pytest.mark.promise("hook-12")
+def test_a_jump_costs_a_chain_one_signal_at_most(start: Start, scheduler: FakeScheduler) -> None:
+    """The handler that has jumped is called by one that was set while another thread waited."""
+    program = start("hands_on")
+    client = scheduler.accept()
+    client.welcome()
+    for step in ("jumps", "send", "deep"):
+        program.say(step)
+    client.expect(TurnRequested)
+    program.expect("jumped")
+    client.expect(RequestWithdrawn)
+    program.say(WAIT)
+    client.expect(TurnRequested)
+    program.say("second")
+    program.expect("ok second")
+    client.grant()
+    program.expect("launch 0")
+    client.recall_and_drop()
+    program.signal(signal.SIGINT)
+    program.expect("second")
+    program.signal(signal.SIGINT)
+    program.expect("second")
+    assert program.expect("") == "first"
+    assert program.finish() == 0
+
+
+@pytest.mark.promise("hook-12")
 @pytest.mark.parametrize("call", [3, 4])
 def test_a_handler_that_jumps_as_a_wait_ends_leaves_no_wait(
     start: Start, scheduler: FakeScheduler, call: int

@@ -3,6 +3,7 @@ end, captures and the end of the process meet each other here."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -216,7 +217,8 @@ def test_host_memory_is_made_ready_in_no_context_that_ends(
 )
 def test_a_capture_begins_beside_a_look_at_the_window(opens: Opens) -> None:
     """Also one that allows no unsafe call of any thread."""
-    program = opens("hold cuEventQuery thread=python from=on until=go")
+    main_thread = Path(sys.executable).name[:15]
+    program = opens(f"hold cuEventQuery thread={main_thread} from=on until=go")
     program.say(f"stream = stream_create(); alloc({MIB})")
     program.memory.grant()
     program.result()

@@ -1,5 +1,6 @@
 /* Closes every descriptor above the standard ones and puts its own file in their places. */
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ static void close_all(const char *path) {
 
 /* The program's own descriptors are still the program's. */
 static void check_files(const char *path) {
-    char found[256], expected[256];
+    char found[PATH_MAX], expected[PATH_MAX];
     if (realpath(path, expected) == NULL) exit(7);
     for (int fd = 3; fd < NUMBERS; fd++) {
         if (!was_open[fd]) continue;
