@@ -16,6 +16,7 @@ import pytest
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.test_from_the_issue_movable import DEVICE, Program, Room, eventually, room
 from tests.support.sim import MIB
+from tests.support.stacks import threads_of
 
 INVALID_VALUE, INVALID_CONTEXT, MAP_FAILED, INVALID_HANDLE = 1, 201, 205, 400
 SHARED = 4
@@ -414,7 +415,7 @@ def test_forks_on_both_sides(pair: Pair) -> None:
 
 
 def threads(pid: int) -> set[str]:
-    return {path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")}
+    return set(threads_of(pid).values())
 
 
 def memory_descriptors(pid: int) -> int:

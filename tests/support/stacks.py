@@ -29,6 +29,15 @@ def stacks_of(pid: int) -> str:
     return "\n".join(_thread(folder) for folder in sorted(Path(f"/proc/{pid}/task").glob("*")))
 
 
+def threads_of(pid: int) -> dict[Path, str]:
+    """The folder of each thread in /proc, with its name; without those that end meanwhile."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found[task] = (task / "comm").read_text().strip()
+    return found
+
+
 def descendants_of(pid: int) -> list[int]:
     """The processes that it has started, and theirs, as far as they live."""
     children: dict[int, list[int]] = {}

@@ -15,6 +15,7 @@ from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.paths import HOOK_LIBRARY, ROOT
 from tests.support.sim import SimulatedMachine
+from tests.support.stacks import threads_of
 from tests.support.waits import wait_until
 
 SIZE = 4 * MIB
@@ -84,11 +85,10 @@ class MappingProgram:
 
     def wait_until_the_mover_waits(self) -> None:
         """For something to do. Its thread has its name from its beginning on."""
-        tasks = Path(f"/proc/{self.process.pid}/task")
         wait_until(
             lambda: any(
-                (task / "comm").read_text() == "gpushare-mem\n" and self._sleeps(int(task.name))
-                for task in tasks.iterdir()
+                name == "gpushare-mem" and self._sleeps(int(task.name))
+                for task, name in threads_of(self.process.pid).items()
             )
         )
 

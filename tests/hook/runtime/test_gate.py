@@ -31,6 +31,7 @@ from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import ClientGone, FakeScheduler, HookedClient
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine
+from tests.support.stacks import threads_of
 from tests.support.waits import WAIT_S_MAX, wait_until
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
@@ -404,8 +405,7 @@ def test_a_process_without_cuda_does_nothing(
     shell.expect("0 hook")
     shell.say("0 hook cell_ended")
     shell.expect("0 hook")
-    tasks = [task.read_text().strip() for task in Path(f"/proc/{shell.pid}/task").glob("*/comm")]
-    assert "gpushare" not in tasks
+    assert "gpushare" not in threads_of(shell.pid).values()
     descriptors = [str(fd.readlink()) for fd in Path(f"/proc/{shell.pid}/fd").iterdir()]
     assert not [name for name in descriptors if name.startswith("socket:")]
     assert not shell.log.exists()
@@ -416,8 +416,8 @@ def test_a_process_without_cuda_does_nothing(
 def test_the_agent_has_all_signals_blocked(opened: Opened) -> None:
     """The agent's thread, by its name, takes no signal from the program."""
     shell, _ = opened()
-    for task in Path(f"/proc/{shell.pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == "gpushare":
+    for task, name in threads_of(shell.pid).items():
+        if name == "gpushare":
             status = (task / "status").read_text()
             blocked = int(status.split("SigBlk:")[1].split()[0], 16)
             unblockable = 1 << (9 - 1) | 1 << (19 - 1)

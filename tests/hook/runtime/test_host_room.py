@@ -23,6 +23,7 @@ from tests.hook.runtime.test_arena import Group, shim
 from tests.hook.runtime.two_devices import Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.stacks import threads_of
 from tests.support.waits import wait_until
 
 SEGMENT = 64 << 20
@@ -371,8 +372,7 @@ def test_a_look_that_takes_long_is_not_the_last_one(
 
 
 def movers(pid: int) -> list[Path]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [task for task in tasks if (task / "comm").read_text() == "gpushare-mem\n"]
+    return [task for task, name in threads_of(pid).items() if name == "gpushare-mem"]
 
 
 def times_slept(pid: int) -> int:

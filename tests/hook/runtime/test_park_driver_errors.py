@@ -17,6 +17,7 @@ from tests.hook.runtime.process import ANSWER_S_MAX, GpuProcess
 from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
+from tests.support.stacks import threads_of
 
 TENSORS = 8
 SMALL = 8 * MIB
@@ -313,9 +314,8 @@ def wait_for_words(both: TwoDevices) -> str:
 
 def mover_ticks(pid: int) -> int:
     """Processor time that the mover has used, in the system's clock ticks."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        name, _, rest = (task / "stat").read_text().partition(")")
-        if name.endswith("gpushare-mem"):
-            fields = rest.split()
+    for task, name in threads_of(pid).items():
+        if name == "gpushare-mem":
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
             return int(fields[11]) + int(fields[12])
     raise AssertionError("no mover")
