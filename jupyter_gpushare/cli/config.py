@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_gpushare.core.configuration.unseen import unseen_told
+from jupyter_gpushare.core.configuration.checks import unseen_told
 from jupyter_gpushare.core.configuration.values import find, shown
 from jupyter_gpushare.core.settings import SETTINGS, SettingsError
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyter_gpushare.client import SchedulerClient
-from jupyter_gpushare.core.configuration.unseen import unseen_told
+from jupyter_gpushare.core.configuration.checks import unseen_told
 from jupyter_gpushare.core.configuration.values import find, parsed, shown
 from jupyter_gpushare.core.settings import ENTRIES, SETTINGS, SettingsError
 

@@ -44,7 +44,7 @@ from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds, TenantId
 from .shares.entries import value_of, weight_of
-from .shares.usage import Usage
+from .shares.guarantees import Usage
 
 ABSENCE_S = 1.0
 """Who is away for less has not been away."""

@@ -250,7 +250,7 @@ class Share:
     bytes_parked: int = 0
     bytes_fixed: int = 0
     bytes_parkable: int = 0
-    host_limit: int = 0  # whose limit lets no more be parked (host/exchange.py)
+    host_limit: int = 0  # whose limit lets no more be parked (space/exchange.py)
     bytes_kept: int = 0  # on the device of what is parked, at most; others may have it at any time
     failed: bool = False
     bytes_resident: int = 0  # allocated and not parked

@@ -16,8 +16,7 @@ from .ids import DeviceId, Seconds
 from .order.line import Line
 from .records import Tenant
 from .settings import SchedulerSettings, TurnTaking
-from .shares.guarantees import Entitlement, Preset, Rules, Standing, parse
-from .shares.usage import Usage
+from .shares.guarantees import Entitlement, Preset, Rules, Standing, Usage, parse
 
 _LEFT_LEAST_S: Seconds = 0.05
 """Who could go on for no longer than this has had its limit."""

@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from .budgets import noticed_bytes
-from .host.exchange import exchanged_bytes
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share, Shortage
 from .records import (
@@ -33,6 +32,7 @@ from .records import (
     WaitingCall,
     WaitInVain,
 )
+from .space.exchange import exchanged_bytes
 from .state import State
 
 GRACE_S = 0.5

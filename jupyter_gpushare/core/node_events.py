@@ -12,7 +12,6 @@ from .needs import cell_ends, forget_waits_in_vain
 from .order.precedence import note_work_that_waits
 from .placement import needed_now, placed
 from .records import Client, Device, Tenant
-from .remembered import remember
 from .residency import Residency
 from .settings import OverduePolicy, SchedulerSettings, TurnTaking
 from .state import State
@@ -256,3 +255,29 @@ def known_device(state: State, device: DeviceId, *, named: bool = False) -> Devi
     if named:
         raise NoSuchDevice(f"There is no device {device}. List them with jupyter gpushare status.")
     raise UnknownDevice(f"The device {device} was never announced. Restart the scheduler.")
+
+
+def remember(state: State, event: ev.OwnerRemembered) -> None:
+    """Of a scheduler before this one: what an owner owes, its credits, and what its tenants have
+    had of late. Virtual times do not outlive it (decision 0014, "Over a restart")."""
+    state.note_owner(event.owner, None)
+    state.accounts.remember(event.owner, event.credit_s, dict(event.debts))
+    used = {(tenant, device): used_s for tenant, device, used_s in event.used}
+    state.accounts.recent.remember(event.owner, used, state.accounts.now_s)
+
+
+def to_remember(state: State, now_s: Seconds) -> list[ev.OwnerRemembered]:
+    """Of the owners that owe something at this time, have not all of their credit, or have had
+    something of late. Nothing is changed."""
+    accounts, most_s = state.lines.accounts_at(now_s), state.settings.credit_s
+    debts = accounts.debts()
+    used = accounts.recent.to_remember(now_s)
+    found = []
+    for name in accounts.owners:
+        accounts.fill_credit(name, state.devices, most_s)
+        left_s, owed = accounts.owners[name].credit_s, debts.get(name, {})
+        if owed or left_s < most_s or name in used:
+            had = tuple((*who, used_s) for who, used_s in used.get(name, {}).items())
+            debt = tuple(owed.items())
+            found.append(ev.OwnerRemembered(owner=name, credit_s=left_s, debts=debt, used=had))
+    return found

@@ -40,10 +40,16 @@ from .holds import Holds
 from .ids import ClientId, DeviceId, ProcessId, Seconds, TenantId
 from .invariants import check_invariants
 from .needs import forget_waits, stand_still
-from .node_events import NodeEvents, known_device, note_cell, note_cell_end
+from .node_events import (
+    NodeEvents,
+    known_device,
+    note_cell,
+    note_cell_end,
+    remember,
+    to_remember,
+)
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import SOMEBODY, WORK_ENDS_S, Client, Device, Grace, Tenant
-from .remembered import remember, to_remember
 from .residency import Residency
 from .settings import Fallback, SchedulerSettings
 from .shown.waits import Estimate, find_estimate

@@ -17,8 +17,7 @@ from .needs import is_waiting, left_s
 from .policy import turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Placement, Tenant
 from .settings import SchedulerSettings
-from .shares.guarantees import Entitlement
-from .shares.usage import Usage
+from .shares.guarantees import Entitlement, Usage
 from .space.obstacles import obstacle_to_tell
 from .space.requests import Obstacle
 from .state import State

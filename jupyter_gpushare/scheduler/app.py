@@ -24,8 +24,8 @@ from traitlets.config.loader import (
 )
 
 from jupyter_gpushare.client.paths import runtime_dir
+from jupyter_gpushare.core.configuration.checks import unseen_told
 from jupyter_gpushare.core.configuration.layers import Layers
-from jupyter_gpushare.core.configuration.unseen import unseen_told
 from jupyter_gpushare.core.configuration.values import ALL_SETTINGS, spellings, suggestion
 from jupyter_gpushare.core.settings import SettingsError
 from jupyter_gpushare.version import __version__

@@ -15,8 +15,7 @@ from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.order.lines import Lines
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, SettingsError
-from jupyter_gpushare.core.shares.guarantees import Entitlement, Preset, Rules
-from jupyter_gpushare.core.shares.usage import STEPS, Usage
+from jupyter_gpushare.core.shares.guarantees import STEPS, Entitlement, Preset, Rules, Usage
 from jupyter_gpushare.core.shown.waits import Reason
 
 from .crowd import DRAIN_S, Crowd, Work

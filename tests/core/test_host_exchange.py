@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core.host import exchange
+from jupyter_gpushare.core.space import exchange
 
 from .memory_desk import USABLE, MemoryDesk
 

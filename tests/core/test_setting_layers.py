@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.configuration.layers import Layers, read_values
-from jupyter_gpushare.core.configuration.unseen import (
+from jupyter_gpushare.core.configuration.checks import (
     notebooks_told,
     notebooks_with_shares,
     unseen,
 )
+from jupyter_gpushare.core.configuration.layers import Layers, read_values
 from jupyter_gpushare.core.configuration.values import settings_as_json
 from jupyter_gpushare.core.settings import SETTINGS, SchedulerSettings, SettingsError
 from jupyter_gpushare.core.shares import guarantees

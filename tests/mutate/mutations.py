@@ -336,7 +336,7 @@ MUTATIONS = [
     ),
     Mutation(
         "The window slides",
-        "shares/usage",
+        "shares/guarantees",
         "span.used_s if span.begin_s >= from_s else",
         "span.used_s if True else",
         "guarantees",
@@ -350,7 +350,7 @@ MUTATIONS = [
     ),
     Mutation(
         "A notebook that nobody has seen yet is known as its user is",
-        "configuration/unseen",
+        "configuration/checks",
         "return is_user(name) or (is_tenant(name) and",
         "return is_user(name) or (False and",
         "setting_layers",
@@ -711,7 +711,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Use outlives a scheduler",
-        "remembered",
+        "node_events",
         "state.accounts.recent.remember(event.owner, used, state.accounts.now_s)",
         "pass",
         "siblings",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jupyter_gpushare.core.configuration.unseen import (
+from jupyter_gpushare.core.configuration.checks import (
     NOTEBOOKS_REMEDY,
     notebooks_told,
     notebooks_with_shares,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ..settings import ENTRIES, SETTINGS, SchedulerSettings, Setting, SettingsError
 from ..shares.entries import EntryError, with_entries
-from .unseen import NOTEBOOKS_REMEDY, notebooks_told, notebooks_with_shares
+from .checks import NOTEBOOKS_REMEDY, notebooks_told, notebooks_with_shares
 from .values import find, parsed
 
 Values = Mapping[str, object]

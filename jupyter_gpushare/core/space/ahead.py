@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..host.exchange import host_is_short
 from ..ids import ClientId, Seconds
 from ..ledger import Share
 from ..records import Client, Device, Tenant
 from ..settings import RestoreAhead
 from ..state import State
 from ..transitions import WITH_TURN
+from .exchange import host_is_short
 from .figures import Budgets, Figures
 
 STEP_BYTES = 64 << 20

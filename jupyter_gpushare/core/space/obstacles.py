@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
-from ..host.exchange import exchanged_bytes, host_lacks_bytes
 from ..ids import Seconds, TenantId
 from ..ledger import Share
 from ..needs import is_waiting
 from ..records import Device, Tenant, bytes_while_held
 from ..state import State
+from .exchange import exchanged_bytes, host_lacks_bytes
 from .requests import Obstacle, ObstacleKind
 
 InTheWay = tuple[int, ObstacleKind, Share]

@@ -6,7 +6,7 @@ import grp
 import pwd
 from collections.abc import Iterable
 
-from jupyter_gpushare.core.configuration.unseen import unseen
+from jupyter_gpushare.core.configuration.checks import unseen
 from jupyter_gpushare.core.settings import SchedulerSettings
 
 _MAX = 100_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from jupyter_gpushare.core.configuration.endings import why_it_cannot_kill
-from jupyter_gpushare.core.configuration.layers import Layers, Values
-from jupyter_gpushare.core.configuration.unseen import (
+from jupyter_gpushare.core.configuration.checks import (
     NOTEBOOKS_REMEDY,
     notebooks_told,
     notebooks_with_shares,
+    why_it_cannot_kill,
 )
+from jupyter_gpushare.core.configuration.layers import Layers, Values
 from jupyter_gpushare.core.configuration.values import settings_as_json
 from jupyter_gpushare.core.events import RequestEvent, SettingsChanged
 from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.client import RequestRefused
-from jupyter_gpushare.core.configuration.endings import why_it_cannot_kill
+from jupyter_gpushare.core.configuration.checks import why_it_cannot_kill
 from jupyter_gpushare.core.settings import OverduePolicy, SchedulerSettings
 from tests.scheduler.containers.test_foreign_peers import Container, SchedulerInAContainer, as_
 from tests.scheduler.test_tenants_dir import hub_url

@@ -1,1 +1,0 @@
-"""What the memory of the host lets be done."""
