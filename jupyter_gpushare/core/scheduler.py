@@ -238,7 +238,9 @@ class Scheduler:
             commands.append(RenewConnection(client=client, cause=_ANEW))
         self._machine = Machine.in_place_of(broken, self._settings, self._owners, now_s)
         works = broken.have_turn(refused) or getattr(event, "held_turn", None) is not None
-        return commands + self._machine.begin({*others.values()}, source, works, self._connections)
+        own_s = broken.own_time_s(now_s)
+        awaited = {each for each in others.values() if not self._bars.of(each, own_s)[0]}
+        return commands + self._machine.begin(awaited, source, works, self._connections)
 
     def _still_to_handle(self, event: ev.Event, source: _Source, own_s: Seconds) -> ev.Event | None:
         """What nobody can say again is handled once more, or else its device is paused."""
@@ -309,7 +311,7 @@ class Machine:
         holds = {**before.holds_to_come, **left_s}
         records = [*before.devices.values(), *before.tenants.values(), *owners, *holds.items()]
         grace = before.recovery or Grace(now_s)
-        until_s = max(grace.until_s, now_s + settings.reconnect_grace_s)
+        until_s = max(grace.until_s, now_s + max(settings.reconnect_grace_s, WORK_ENDS_S))
         while True:
             machine = cls(settings, replace(grace, until_s=until_s, unnamed=set()))
             machine._gone_back_s = broken._gone_back_s
@@ -341,12 +343,15 @@ class Machine:
     def begin(
         self, awaited: Set[ProcessId], refused: _Source, works: bool, ignored: Iterable[ClientId]
     ) -> list[Command]:
-        """Wait for these processes to connect again; where the one that is refused works, until
-        that has ended. What is still said on these connections is ignored."""
+        """Wait for these processes to connect again; where the one that is refused works, or one
+        whose tenant is not here, until that has ended. What is still said on these connections is
+        ignored."""
         recovery = self._state.recovery
         assert recovery is not None
-        recovery.awaited = (recovery.awaited | awaited) - {refused}
-        if works:
+        here = {*self._state.tenants, SOMEBODY[0]}
+        come_back = (recovery.awaited | awaited) - {refused}
+        recovery.awaited = {each for each in come_back if each[0] in here}
+        if works or recovery.awaited != come_back:
             recovery.work_ends_s = self._now_s + WORK_ENDS_S
         self._turns.recovery_ends(self._now_s)
         self._closed_clients |= {*ignored}
@@ -432,6 +437,8 @@ class Machine:
         if not isinstance(event, ev.RequestEvent):
             return []
         state, keys = self._state, [getattr(event, each, None) for each in _ABOUT]
+        if isinstance(event, ev.SettingsChanged):  # it may shorten each of these
+            keys += [*state.holds, *state.holds_to_come]
         tables: Any = (state.devices, state.tenants, state.holds, state.holds_to_come)
         tables += (state.accounts.owners,)
         return [(each, key, copy(each.get(key))) for each in tables for key in keys]

@@ -34,7 +34,7 @@ from jupyter_gpushare.core.commands import (
 from jupyter_gpushare.core.errors import NeverSettles, RequestFailed, TenantGone
 from jupyter_gpushare.core.holds import Holds
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.records import NAMES_ALL_S, WORK_ENDS_S
+from jupyter_gpushare.core.records import NAMES_ALL_S, WORK_ENDS_S, Tenant
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Bars, Machine, Scheduler
 from jupyter_gpushare.core.settings import Fallback, MemoryMode, SchedulerSettings, TurnTaking
@@ -631,7 +631,7 @@ def client_fails(node: Node, monkeypatch: pytest.MonkeyPatch, name: str) -> None
 def test_nobody_waits_where_nobody_else_was_connected(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or where all whom it waits for are of tenants that have ended, or are not admitted either."""
+    """Or where all whom it waits for are not admitted either."""
     for name in ("a1", "b1"):
         node.die(name)
     node.start("b2", [A])
@@ -643,10 +643,6 @@ def test_nobody_waits_where_nobody_else_was_connected(
     fail_whenever(monkeypatch, once(ev.ClockTicked))
     node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
     assert node.scheduler.snapshot(node.now_s).recovering
-    before = pickle.dumps(node.scheduler)
-    node.scheduler.handle(ev.TenantRemoved(tenant=TenantId("a")), now_s=node.now_s)
-    assert not node.scheduler.snapshot(node.now_s).recovering
-    node.scheduler = pickle.loads(before)
     monkeypatch.setattr(State, "note", fails)
     pid = node.processes["a1"].pid
     hello = ev.ClientJoined(client=ClientId(900), tenant=TenantId("a"), pid=pid, process_name="")
@@ -683,6 +679,68 @@ def test_a_holder_on_its_way_back_is_awaited_after_a_second_failure(
     node.hooks_have_what_the_core_believes()
     assert holder.gate is Gate.OPEN
     node.everybody_is_served()
+
+
+@pytest.mark.promise("scheduler-106")
+def test_a_holder_that_is_shut_down_on_its_way_back_has_a_moment_to_end_its_work(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears of it when it is refused. Nobody waits for longer."""
+    fails_without(node, monkeypatch, node.processes["a1"])
+    node.handle(ev.TenantRemoved(tenant=TenantId("a")))
+    node.flow()
+    assert node.processes["b1"].gate is not Gate.OPEN
+    assert node.wake_at_s == node.now_s + WORK_ENDS_S
+    node.tick()
+    assert node.processes["b1"].gate is Gate.OPEN
+
+
+@pytest.mark.promise("scheduler-106")
+def test_a_tenant_that_the_new_start_fails_at_has_a_moment_to_end_its_work(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_tenant = State.add_tenant
+
+    def adds_all_but_a(state: State, tenant: Tenant, groups: Iterable[str] | None = None) -> None:
+        if tenant.id == "a":
+            raise KeyError("a second bug")
+        add_tenant(state, tenant, groups)
+
+    monkeypatch.setattr(State, "add_tenant", adds_all_but_a)
+    fails_without(node, monkeypatch, node.processes["a1"])
+    assert node.tenants() == {"b"}
+    assert node.processes["b1"].gate is not Gate.OPEN
+    assert node.wake_at_s == node.now_s + WORK_ENDS_S
+    node.tick()
+    assert node.processes["b1"].gate is Gate.OPEN
+
+
+@pytest.mark.promise("scheduler-106")
+def test_a_holder_on_its_way_back_is_awaited_also_without_a_grace(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting is for what crashes; here every process lives and comes at once."""
+    node.change(reconnect_grace_s=0.0)
+    holder = node.processes["a1"]
+    fails_without(node, monkeypatch, holder)
+    assert node.processes["b1"].gate is not Gate.OPEN
+    node.connect(holder)
+    node.flow()
+    assert holder.gate is Gate.OPEN
+    node.everybody_is_served()
+
+
+@NOT_ADMITTED
+def test_a_client_that_is_not_admitted_is_awaited_by_nobody(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the core fails again before its connection has ended."""
+    bad = node.processes["b1"]
+    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.BusUsed))
+    for word in (ev.BusUsed(client=bad.id), ev.BusUsed(client=node.processes["a1"].id)):
+        node.scheduler.handle(word, now_s=node.now_s)
+    node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s + WORK_ENDS_S)
+    assert not node.scheduler.snapshot(node.now_s + WORK_ENDS_S).recovering
 
 
 @pytest.mark.promise("scheduler-106")
@@ -902,6 +960,17 @@ def test_what_no_client_says_survives(node: Node, monkeypatch: pytest.MonkeyPatc
     assert tenants[TenantId("a")].hold_left_s == pytest.approx(43)
     assert tenants[TenantId("b")].hold_to_come_s == 30
     assert tenants[TenantId("b")].runs_as == "realtime"
+
+
+@pytest.mark.promise("scheduler-110")
+def test_settings_that_fail_shorten_no_hold(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    for tenant in "ab":
+        node.handle(ev.TenantHeld(tenant=TenantId(tenant), hold_s=50))
+    fail_whenever(monkeypatch, once(ev.SettingsChanged))
+    told(node, ev.SettingsChanged(settings=node.scheduler.settings.replace(hold_max_s=1)))
+    assert node.scheduler.settings.hold_max_s > 50
+    a, b = node.scheduler.snapshot(node.now_s).tenants
+    assert a.hold_left_s == pytest.approx(50) and b.hold_to_come_s == 50
 
 
 def fails(*arguments: object) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,8 @@ class Office:
 
     def __init__(self) -> None:
         self.core = Scheduler(SchedulerSettings())
+        self.to_come: list[Callable[[], object]] = []
+        """Calls for a later time."""
         self.signer, self.tenants = TokenSigner(b"k" * 32), TenantBook()
         self.members = Members(self.tenants, settings=lambda: self.core.settings)
         settings = LiveSettings(Layers(), self.submit)
@@ -71,7 +75,11 @@ class Office:
             members=self.members,
             recovery=Recovery(set()),
             hook_socket=Path("/nowhere/hook.sock"),
+            later=self.later,
         )
+
+    def later(self, after_s: float, call: Callable[..., object], *of: object) -> None:
+        self.to_come.append(partial(call, *of))
 
     def submit(self, event: Event) -> None:
         self.core.handle(event, now_s=0.0)
@@ -133,6 +141,26 @@ def test_an_estimate_is_told_to_its_user_alone() -> None:
 @pytest.fixture
 def office() -> Office:
     return Office()
+
+
+@pytest.mark.promise("scheduler-110")
+def test_a_tenant_of_before_a_restart_has_its_time_each_time_it_is_away(office: Office) -> None:
+    """A call that was set when it was away before forgets it neither then nor later."""
+    record = office.signer.verify(office.tenant(ALICE, "from before")["token"])
+    office.tenants.registrant_ended(record.tenant_id)  # forgotten, for it has no client
+    for client in (ClientId(1), ClientId(2)):
+        office.service.client_joined(client, record)
+        office.service.client_left(client)
+    first, second = office.to_come
+    first()
+    assert office.tenants.get(record.tenant_id) is not None
+    office.service.client_joined(ClientId(3), record)
+    second()
+    assert office.tenants.get(record.tenant_id) is not None
+    office.service.client_left(ClientId(3))
+    office.to_come[2]()
+    assert office.tenants.get(record.tenant_id) is None
+    assert office.snapshot().tenants == ()
 
 
 @pytest.mark.promise(

@@ -109,8 +109,9 @@ static enum session_news refused(struct session *session, const struct message_r
     /* The next scheduler waits for us for a moment, and nothing else may wake us meanwhile. */
     close_down(session, now_ms, session->is_refused ? BACKOFF_MS_MAX_IDLE : session->backoff_ms);
     back_off(session, BACKOFF_MS_MAX);
-    if (!was_up) return SESSION_NO_NEWS;
-    return session->is_refused ? SESSION_CLOSED : SESSION_ENDED;
+    /* Also before Welcome: who does not let us in gives what we held to others. */
+    if (session->is_refused) return SESSION_CLOSED;
+    return was_up ? SESSION_ENDED : SESSION_NO_NEWS;
 }
 
 /* The first frame is of another version, so the words in it cannot be read: as if refused. */
@@ -122,7 +123,7 @@ static enum session_news speaks_otherwise(struct session *session, uint64_t now_
     session->is_refused = true;
     show_problem(session);
     close_down(session, now_ms, BACKOFF_MS_MAX_IDLE);
-    return SESSION_NO_NEWS;
+    return SESSION_CLOSED;
 }
 
 static enum session_news welcomed(struct session *session, const struct message_welcome *welcome) {

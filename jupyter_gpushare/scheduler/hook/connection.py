@@ -201,10 +201,10 @@ class HookConnection(asyncio.BufferedProtocol):
         return False
 
     def eof_received(self) -> None:
-        self._cut_off("it closed the connection")
+        self.cut_off("it closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cut_off(f"the connection broke ({exc})" if exc else "the connection closed")
+        self.cut_off(f"the connection broke ({exc})" if exc else "the connection closed")
 
     def pause_writing(self) -> None:
         log.warning("client %s does not read what it is sent; its connection ends", self.client)
@@ -234,9 +234,17 @@ class HookConnection(asyncio.BufferedProtocol):
         self._transport.write(encode(Refused(code=code, message=message)))
         self._end(f"refused: {code.name.lower()}", linger_s=LINGER_S)
 
-    def end(self, cause: str) -> None:
-        """End the connection without a word."""
-        self._end(cause)
+    def cut_off(self, cause: str) -> None:
+        """Nothing more is heard from it. Its turn is over at once where its process has ended."""
+        if self._over or self.is_cut_off:
+            return
+        if self._pidfd is None or not self._has_turn:
+            self._end(cause)
+            return
+        self._clear_deadline()
+        # It connects again: programs close descriptors that are not theirs, and we have bugs.
+        self._turn_ends = self._loop.call_later(WORK_ENDS_S, self._end, cause)
+        self._transport.abort()
 
     def kill(self) -> None:
         """End the peer's process, if it can be named safely."""
@@ -269,7 +277,7 @@ class HookConnection(asyncio.BufferedProtocol):
         except Exception:
             # What it said is lost. It connects again and says what it has.
             log.exception("client %s: %s failed", self.client, type(message).__name__)
-            self.end("the scheduler failed at its message")
+            self.cut_off("the scheduler failed at its message")
 
     def _watch_frame(self, *, progress: bool) -> None:
         """A begun frame has a deadline of its own, which single bytes do not put off."""
@@ -295,18 +303,6 @@ class HookConnection(asyncio.BufferedProtocol):
             f"The peer {fault} within {self._message_deadline_s:g} seconds. Let only the gpushare "
             f"hook speak on this socket.",
         )
-
-    def _cut_off(self, cause: str) -> None:
-        """Nothing more is heard from it. Its turn is over at once where its process has ended."""
-        if self._over or self.is_cut_off:
-            return
-        if self._pidfd is None or not self._has_turn:
-            self._end(cause)
-            return
-        self._clear_deadline()
-        # Programs close descriptors that are not theirs: such a process connects again.
-        self._turn_ends = self._loop.call_later(WORK_ENDS_S, self._end, cause)
-        self._transport.abort()
 
     def _end(self, cause: str, *, linger_s: float = 0.0) -> None:
         """The one way out, gone through once."""
@@ -369,7 +365,7 @@ class Clients:
     def renew(self, client: int) -> None:
         """End the connection as if the scheduler had: the process comes back with its turn."""
         if connection := self._connections.get(client):
-            connection.end("it is to connect again")
+            connection.cut_off("it is to connect again")
 
     def kill(self, client: int) -> None:
         if connection := self._connections.get(client):

@@ -22,6 +22,8 @@ class _Entry:
     kernel_id: str | None
     registrant_lives: bool
     clients: set[int] = field(default_factory=set)
+    left_last: int = 0
+    """Of its clients."""
 
 
 class TenantBook:
@@ -72,7 +74,13 @@ class TenantBook:
         """Note it; True when the tenant is alone now."""
         if entry := self._entries.get(tenant_id):
             entry.clients.discard(client)
+            entry.left_last = client
         return self._is_alone(tenant_id)
+
+    def is_back(self, tenant_id: str, client: int) -> bool:
+        """Whether the tenant has, or has had, a client after this one."""
+        entry = self._entries.get(tenant_id)
+        return entry is not None and (bool(entry.clients) or entry.left_last != client)
 
     def registrant_ended(self, tenant_id: str) -> bool:
         """Nobody is left to remove this tenant; True when it is forgotten for it."""

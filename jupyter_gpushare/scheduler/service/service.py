@@ -159,9 +159,12 @@ class Service:
         record = self._members.remove(client)
         if record and self._tenants.client_left(record.tenant_id, client):
             # Where the connection alone has ended, the process comes back to what the tenant had.
-            self._later(self._settings.now.reconnect_grace_s, self._forget, record.tenant_id)
+            grace_s = self._settings.now.reconnect_grace_s
+            self._later(grace_s, self._forget, record.tenant_id, client)
 
-    def _forget(self, tenant_id: str) -> None:
+    def _forget(self, tenant_id: str, client: ClientId) -> None:
+        if self._tenants.is_back(tenant_id, client):
+            return  # and may be away once more: another call is on its way then
         if self._tenants.forget_if_alone(tenant_id):
             self._gone(tenant_id, cause="nobody is left to remove it")
 

@@ -237,6 +237,30 @@ def test_a_process_comes_back_at_once_where_the_scheduler_has_said_that_it_ends(
     assert (hello.held_turn_id != 0) == holds
 
 
+@pytest.mark.parametrize("welcomed", [True, False])
+@pytest.mark.promise(
+    "hook-64", "A process that the scheduler refuses has no turn any more, also before it is let in"
+)
+def test_a_holder_that_is_refused_when_it_comes_back_gives_its_turn_up(
+    opened: Opened, scheduler: FakeScheduler, welcomed: bool
+) -> None:
+    """Others have the device from then on: its calls wait."""
+    shell, client = opened()
+    shell.say("0 spin d 1000")
+    turn = client.grant_request()
+    shell.expect("0 spin 0")
+    client.close()
+    again = scheduler.accept()
+    hello = again.welcome() if welcomed else again.expect(Hello)
+    assert hello.held_turn_id == turn
+    again.refuse(RefusalCode.BAD_TOKEN, "This kernel was shut down. Restart it.")
+    described_when(shell, lambda now: now["phase"] == "none")
+    shell.say("0 spin d 1000")
+    assert shell.is_silent(for_s=0.3)
+    shell.say("1 hook cancel_waits")
+    shell.expect("0 spin 800")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to serve a socket as another user")
 def test_a_socket_of_another_user_gets_nothing(
     start: Start, scheduler: FakeScheduler, tmp_path: Path, sim: SimulatedMachine
