@@ -132,7 +132,12 @@ class Grace:
     heard_s: Seconds = -math.inf
     """When one that holds a turn from before last came, or named a device."""
     work_ends_s: Seconds = -math.inf
-    """When work has ended of a process that had a turn and is not admitted."""
+    """When work has ended of processes that had a turn and are refused."""
+
+    def tenant_ends(self, tenant: TenantId, now_s: Seconds) -> None:
+        """Its processes are refused when they come, and their work ends then."""
+        self.awaited = {each for each in self.awaited if each[0] != tenant}
+        self.work_ends_s = now_s + WORK_ENDS_S
 
     def over_s(self) -> Seconds:
         """When it is over, if nobody comes before that."""

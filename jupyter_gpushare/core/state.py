@@ -32,16 +32,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import judge, rules_of
 from .order.lines import Lines
-from .records import (
-    WORK_ENDS_S,
-    Client,
-    Device,
-    Grace,
-    Hold,
-    Placement,
-    Tenant,
-    Turn,
-)
+from .records import Client, Device, Grace, Hold, Placement, Tenant, Turn
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
@@ -214,10 +205,7 @@ class State:
         self.evicted.discard(tenant.id)
         self.placed.pop(tenant.id, None)
         if (recovery := self.recovery) is not None:
-            come_back = {each for each in recovery.awaited if each[0] != tenant.id}
-            if come_back != recovery.awaited:  # they are refused, and their work ends
-                recovery.work_ends_s = self.accounts.now_s + WORK_ENDS_S
-            recovery.awaited = come_back
+            recovery.tenant_ends(tenant.id, self.accounts.now_s)
         self.accounts.recent.ends(tenant.id, tenant.owner, self.accounts.now_s)
         self.accounts.recent.forget(self.tenants, self.accounts.now_s)
         self.changes.of_tenant(tenant)

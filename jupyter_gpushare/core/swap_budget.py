@@ -34,7 +34,8 @@ class SwapBudget:
 
     def spend(self, bytes_moved: int, now_s: Seconds, share: float) -> None:
         """So much begins to move."""
-        self.spent_s = self._missing_s(now_s, share) + bytes_moved / self.bytes_per_s
+        came_in_s = share * (now_s - self.at_s) if self.spent_s else 0.0
+        self.spent_s = max(0.0, self.spent_s - came_in_s) + bytes_moved / self.bytes_per_s
         self.at_s = now_s
 
     def covers_at_s(self, cost_s: Seconds, share: float) -> Seconds:
@@ -49,8 +50,3 @@ class SwapBudget:
         if bytes_moved >= _BYTES_LEAST and in_s > 0:
             measured = bytes_moved / in_s
             self.bytes_per_s += _RATE_LEARNED * (measured - self.bytes_per_s)
-
-    def _missing_s(self, now_s: Seconds, share: float) -> Seconds:
-        if math.isinf(self.at_s):
-            return 0.0
-        return max(0.0, self.spent_s - share * (now_s - self.at_s))

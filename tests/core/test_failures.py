@@ -34,7 +34,7 @@ from jupyter_gpushare.core.commands import (
 from jupyter_gpushare.core.errors import NeverSettles, RequestFailed, TenantGone
 from jupyter_gpushare.core.holds import Holds
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.records import NAMES_ALL_S, WORK_ENDS_S, Tenant
+from jupyter_gpushare.core.records import WORK_ENDS_S, Tenant
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Bars, Machine, Scheduler
 from jupyter_gpushare.core.settings import Fallback, MemoryMode, SchedulerSettings, TurnTaking
@@ -605,12 +605,12 @@ def test_a_client_that_behaves_for_ten_minutes_begins_anew() -> None:
 def test_others_are_served_as_soon_as_all_are_back(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for the one that is not admitted, but for the work that it has in flight."""
+    """Nobody waits for the one that is not admitted, but for work that it may have in flight."""
     node.register("c")
     node.start("c1", [A])
     node.flow()
     client_fails(node, monkeypatch, "c1")
-    assert node.wake_at_s == node.now_s + NAMES_ALL_S
+    assert node.wake_at_s == node.now_s + WORK_ENDS_S
     node.tick()
     assert not node.scheduler.snapshot(node.now_s).recovering
     client_fails(node, monkeypatch, "a1")
@@ -637,6 +637,8 @@ def test_nobody_waits_where_nobody_else_was_connected(
     node.start("b2", [A])
     node.flow()
     client_fails(node, monkeypatch, "b2")
+    assert node.wake_at_s == node.now_s + WORK_ENDS_S
+    node.tick()
     assert not node.scheduler.snapshot(node.now_s).recovering
     node.start("a1", [A])
     node.flow()
@@ -647,6 +649,9 @@ def test_nobody_waits_where_nobody_else_was_connected(
     pid = node.processes["a1"].pid
     hello = ev.ClientJoined(client=ClientId(900), tenant=TenantId("a"), pid=pid, process_name="")
     assert RefuseClient in kinds(node.scheduler.handle(hello, now_s=node.now_s))
+    monkeypatch.undo()
+    node.now_s += WORK_ENDS_S
+    node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
     assert not node.scheduler.snapshot(node.now_s).recovering
 
 
@@ -719,7 +724,7 @@ def test_a_tenant_that_the_new_start_fails_at_has_a_moment_to_end_its_work(
 def test_a_holder_on_its_way_back_is_awaited_also_without_a_grace(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The setting is for what crashes; here every process lives and comes at once."""
+    """The setting is for what crashes; here every process lives, and comes at once."""
     node.change(reconnect_grace_s=0.0)
     holder = node.processes["a1"]
     fails_without(node, monkeypatch, holder)
@@ -760,7 +765,7 @@ def test_who_is_awaited_after_a_restart_is_so_after_a_failure(
     fails_without(node, monkeypatch, holder)
     assert other.gate is not Gate.OPEN and node.wake_at_s == node.now_s + 30
     node.handle(ev.RecoveryComplete())
-    node.flow()
+    node.tick()
     assert other.gate is Gate.OPEN
 
 
