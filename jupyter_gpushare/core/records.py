@@ -137,7 +137,7 @@ class Grace:
     def tenant_ends(self, tenant: TenantId, now_s: Seconds) -> None:
         """Its processes are refused when they come, and their work ends then."""
         self.awaited = {each for each in self.awaited if each[0] != tenant}
-        self.work_ends_s = now_s + WORK_ENDS_S
+        self.work_ends_s = min(now_s, self.until_s) + WORK_ENDS_S
 
     def over_s(self) -> Seconds:
         """When it is over, if nobody comes before that."""

@@ -514,7 +514,8 @@ class Machine:
         tenant = self._state.tenants.get(event.tenant)
         if tenant is None:
             raise TenantGone("The kernel of this process is not registered. Restart the kernel.")
-        if len(self._state.clients) >= self.settings.clients_max:
+        was_here = sum(each.pid == event.pid for each in tenant.clients.values())
+        if len(self._state.clients) - was_here >= self.settings.clients_max:
             raise TooManyClients(
                 f"{self.settings.clients_max} processes use this scheduler already. "
                 f"Shut down idle kernels, or have clients_max raised."

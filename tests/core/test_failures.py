@@ -700,6 +700,22 @@ def test_a_holder_that_is_shut_down_on_its_way_back_has_a_moment_to_end_its_work
     assert node.processes["b1"].gate is Gate.OPEN
 
 
+def test_tenants_that_end_one_after_the_other_prolong_no_grace(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By more than the last one's moment."""
+    node.register("c")
+    fail_whenever(monkeypatch, once(ev.ClockTicked))
+    node.scheduler.handle(ev.ClockTicked(), now_s=node.now_s)
+    over_s = node.now_s + node.scheduler.settings.reconnect_grace_s + WORK_ENDS_S
+    for tenant in "abc":
+        node.now_s += 0.9
+        node.scheduler.handle(ev.TenantRemoved(tenant=TenantId(tenant)), now_s=node.now_s)
+    assert node.now_s < over_s
+    node.scheduler.handle(ev.ClockTicked(), now_s=over_s)
+    assert not node.scheduler.snapshot(over_s).recovering
+
+
 @pytest.mark.promise("scheduler-106")
 def test_a_tenant_that_the_new_start_fails_at_has_a_moment_to_end_its_work(
     node: Node, monkeypatch: pytest.MonkeyPatch

@@ -1567,7 +1567,7 @@ MUTATIONS = [
     Mutation(
         "Starts anew: the work of a tenant that ends has a moment",
         "records",
-        "self.work_ends_s = now_s + WORK_ENDS_S",
+        "self.work_ends_s = min(now_s, self.until_s) + WORK_ENDS_S",
         "self.work_ends_s = now_s",
         "failures",
     ),

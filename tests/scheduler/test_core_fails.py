@@ -69,6 +69,42 @@ def test_who_makes_it_fail_is_kept_out_and_the_others_come_back(
     assert "story of the tenant" in failing.log and "ClientJoined hello of scripted" in failing.log
 
 
+@pytest.mark.promise("scheduler-18")
+def test_a_full_scheduler_lets_all_back(runtime: Path) -> None:
+    """The connections that it has ended take no places, also where they stand for a moment."""
+    failing = FailingScheduler(runtime, "--GPUShareScheduler.clients_max=2")
+    tenants = [failing.tenant(name) for name in ("holder", "waiter")]
+    with failing.connect() as holder, failing.connect() as waiter:
+        holder.join(tenants[0].token)
+        turn = holder.take_turn()
+        waiter.join(tenants[1].token)
+        with pytest.raises(RequestRefused):
+            failing.client.interrupt_tenant(tenants[1].tenant_id)
+        assert holder.is_closed() and waiter.is_closed()
+    with failing.connect() as holder, failing.connect() as waiter:
+        waiter.join(tenants[1].token)
+        waiter.ask()
+        holder.join(tenants[0].token, held_turn_id=turn.turn_id)
+        holder.drop(turn.turn_id)
+        waiter.expect(TurnGranted)
+    assert failing.stop() == 0, failing.log
+
+
+@pytest.mark.promise("bad-input-82")
+def test_a_full_scheduler_lets_its_holder_back(runtime: Path) -> None:
+    """Whose program has closed the hook's descriptor."""
+    scheduler = SchedulerUnderTest(runtime, "--GPUShareScheduler.clients_max=1")
+    token = scheduler.tenant("holder").token
+    with scheduler.connect() as holder:
+        holder.join(token)
+        turn = holder.take_turn()
+    with scheduler.connect() as holder:
+        holder.join(token, held_turn_id=turn.turn_id)
+        holder.drop(turn.turn_id)
+        holder.take_turn()
+    assert scheduler.stop() == 0, scheduler.log
+
+
 def test_a_request_is_told_that_it_failed(failing: FailingScheduler) -> None:
     """With status 500 and a sentence on what to do."""
     tenant = failing.tenant("notebook")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ import pytest
 from jupyter_gpushare.protocol.codec import encode
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import (
+    CellBegan,
     Hello,
     TurnGranted,
     TurnRecalled,
 )
 from jupyter_gpushare.scheduler.hook import connection
-from jupyter_gpushare.scheduler.hook.connection import HookConnection, Intake
+from jupyter_gpushare.scheduler.hook.connection import Clients, HookConnection, Intake
 
 PEER = """
 import socket, sys
@@ -103,6 +105,64 @@ def test_a_turn_stands_while_its_process_may_come_back(
     monkeypatch.setattr(connection, "WORK_ENDS_S", 600.0)
     causes = asyncio.run(lost_by(tmp_path, grants=True))
     assert causes == ["", "its process ended"]
+
+
+class FailingListener(Listener):
+    """Fails at each Hello or at each other message."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__()
+        self.at, self.messages = at, 0
+
+    def greeted(self, its: HookConnection, hello: Hello) -> None:
+        if self.at == "hello":
+            raise KeyError("a bug")
+        super().greeted(its, hello)
+
+    def received(self, client: int, message: Message) -> None:
+        self.messages += 1
+        if self.at == "message":
+            raise KeyError("a bug")
+
+
+async def heard_by(folder: Path, listener: FailingListener) -> int:
+    """How many messages of a holder, and why it counts as lost when its process has ended."""
+    loop, clients = asyncio.get_running_loop(), Clients()
+    intake = Intake(loop)
+    server = await loop.create_unix_server(
+        lambda: HookConnection(
+            listener, 1, received=listener.received, intake=intake, message_deadline_s=600
+        ),
+        folder / "sock",
+    )
+    said = encode(replace(HELLO, held_turn_id=7)) + 2 * encode(CellBegan())
+    peer = subprocess.Popen(
+        [sys.executable, "-c", PEER, str(folder / "sock"), said.hex()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    if listener.at == "order":
+        await listener.is_greeted.wait()
+        clients.add(listener.connection)
+        clients.renew(1)
+    while not hasattr(listener, "connection") or not listener.connection.is_cut_off:
+        await asyncio.sleep(0.001)
+    assert not listener.is_lost.is_set()
+    peer.communicate()
+    await listener.is_lost.wait()
+    assert listener.lost_by == "its process ended"
+    server.close()
+    return listener.messages
+
+
+@pytest.mark.promise("bad-input-82")
+@pytest.mark.parametrize(("at", "messages"), [("hello", 0), ("message", 1), ("order", 2)])
+def test_a_turn_stands_where_we_end_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, messages: int
+) -> None:
+    """For an error of ours, say. Nothing more is heard from it then."""
+    monkeypatch.setattr(connection, "WORK_ENDS_S", 600.0)
+    assert asyncio.run(heard_by(tmp_path, FailingListener(at))) <= messages
 
 
 @pytest.mark.promise("bad-input-82")

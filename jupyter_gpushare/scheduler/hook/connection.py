@@ -193,7 +193,7 @@ class HookConnection(asyncio.BufferedProtocol):
         if message is not None:
             self._has_progressed = True
             self._take(message)
-            return not self._over
+            return not (self._over or self.is_cut_off)
         self._has_unhandled = False
         self._transport.resume_reading()
         if self._greeted:
@@ -268,9 +268,9 @@ class HookConnection(asyncio.BufferedProtocol):
             else:
                 if not isinstance(message, Hello):
                     raise Refusal(RefusalCode.BAD_PROTOCOL, _NO_HELLO)
+                self._has_turn = message.held_turn_id != 0
                 self._handler.greeted(self, message)
                 self._greeted = True
-                self._has_turn |= message.held_turn_id != 0
                 self._clear_deadline()
         except Refusal as refusal:
             self.refuse(refusal.code, str(refusal))
@@ -339,9 +339,6 @@ class Clients:
 
     def __init__(self) -> None:
         self._connections: dict[int, HookConnection] = {}
-
-    def __len__(self) -> int:
-        return len(self._connections)
 
     def __iter__(self) -> Iterator[HookConnection]:
         return iter(list(self._connections.values()))

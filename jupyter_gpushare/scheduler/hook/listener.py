@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable
 
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Welcome
@@ -45,7 +44,6 @@ class HookListener:
         self._numbers = itertools.count(1)
         self._strangers: set[HookConnection] = set()
         self._owners: dict[int, str] = {}
-        self._clients_of: Counter[str] = Counter()
         self._intake = Intake(asyncio.get_running_loop())
         self._servers: list[asyncio.Server] = []
         self._shutting_down = False
@@ -89,28 +87,28 @@ class HookListener:
 
     def greeted(self, connection: HookConnection, hello: Hello) -> None:
         record = self._admission.check(hello, connection.peer)
-        limit = self._clients_max()
-        if len(self._clients) >= limit:
-            raise Refusal(RefusalCode.TOO_MANY, _too_many(limit, "clients"))
-        self._check_share(record, limit)
+        self._check_places(record)
         self._strangers.discard(connection)
         self._clients.add(connection)
         self._owners[connection.client] = record.owner_key
-        self._clients_of[record.owner_key] += 1
         connection.send(Welcome(scheduler_version=__version__, tenant_id=record.tenant_id))
         self._inbound.joined(connection.client, record, hello, connection.peer)
 
     def lost(self, connection: HookConnection, cause: str) -> None:
         self._strangers.discard(connection)
-        if owner := self._owners.pop(connection.client, None):
-            self._clients_of[owner] -= 1
+        self._owners.pop(connection.client, None)
         if self._clients.remove(connection) and not self._shutting_down:
             self._inbound.lost(connection.client, cause)
 
-    def _check_share(self, record: TenantRecord, limit: int) -> None:
-        """One user among several cannot take every place; raises Refusal."""
+    def _check_places(self, record: TenantRecord) -> None:
+        """One user among several cannot take every place; raises Refusal. Who is cut off takes
+        none, for its process is back, perhaps as the one that asks."""
+        limit = self._clients_max()
+        here = [self._owners[each.client] for each in self._clients if not each.is_cut_off]
+        if len(here) >= limit:
+            raise Refusal(RefusalCode.TOO_MANY, _too_many(limit, "clients"))
         share = max(1, int(limit * CLIENTS_SHARE_MAX))
-        if self._admission.serves_all and self._clients_of[record.owner_key] >= share:
+        if self._admission.serves_all and here.count(record.owner_key) >= share:
             raise Refusal(
                 RefusalCode.TOO_MANY,
                 f"You have {share} processes on this scheduler already, which is your share of "

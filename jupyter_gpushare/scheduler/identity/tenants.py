@@ -78,9 +78,9 @@ class TenantBook:
         return self._is_alone(tenant_id)
 
     def is_back(self, tenant_id: str, client: int) -> bool:
-        """Whether the tenant has, or has had, a client after this one."""
+        """Whether the tenant has lost another client after this one."""
         entry = self._entries.get(tenant_id)
-        return entry is not None and (bool(entry.clients) or entry.left_last != client)
+        return entry is not None and entry.left_last != client
 
     def registrant_ended(self, tenant_id: str) -> bool:
         """Nobody is left to remove this tenant; True when it is forgotten for it."""

@@ -261,6 +261,22 @@ def test_a_holder_that_is_refused_when_it_comes_back_gives_its_turn_up(
     shell.expect("0 spin 800")
 
 
+@pytest.mark.promise("hook-64")
+def test_a_holder_to_which_a_scheduler_of_another_version_comes_gives_its_turn_up(
+    opened: Opened, scheduler: FakeScheduler
+) -> None:
+    """Nobody lets it in before it is started anew, and others have the device."""
+    shell, client = opened()
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.close()
+    again = scheduler.accept()
+    again.expect(Hello)
+    again.send_raw(struct.pack("<HHI", PROTOCOL_VERSION + 1, 64, 0))
+    described_when(shell, lambda now: now["phase"] == "none")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to serve a socket as another user")
 def test_a_socket_of_another_user_gets_nothing(
     start: Start, scheduler: FakeScheduler, tmp_path: Path, sim: SimulatedMachine
