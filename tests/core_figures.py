@@ -42,7 +42,6 @@ OTHERS = {
     "DeviceAccounts",
     "DeviceMemory",
     "Grace",
-    "Habits",
     "Largest",
     "Line",
     "Lines",

@@ -1,25 +1,27 @@
 """When a tenant's turn will begin: a range of time. Questions only.
 
 The line before the tenant is played to its end, in `_FUTURES` futures. In each, those before it use
-what is drawn from the lengths of cells of late (habits.py), in turns as the rules of the line let
-them. New cells come as often as they came of late; they go first, and end the turn under way. Its
-holder goes on if its next turn still fits in before the tenant's. The range leaves out the earliest
-and the latest future: more than the eight of ten starts that it is to hold, as people do what no
-future knows. Nothing is said of a wait whose end hangs on a person or on a fault.
+what is drawn from the lengths of cells of late, in turns as the rules of the line let them. A
+tenant may say what it likes about its cells: that moves what is said of itself, and of others by
+some cells of many. New cells come as often as they came of late; they go first, and end the turn
+under way. Its holder goes on if its next turn still fits in before the tenant's. The range leaves
+out the earliest and the latest future: more than the eight of ten starts that it is to hold, as
+people do what no future knows. Nothing is said of a wait whose end hangs on a person or a fault.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from random import Random
 
 from .ids import DeviceId, Seconds
 from .order.line import quantum_left_s, take_turns
 from .order.precedence import restore_s, shortest_quantum_s, sibling_takes_over_s
 from .policy import pressed_at_s, starves_at_s
-from .records import Tenant
+from .records import PastCell, Tenant
 from .shares.classes import BY_SHARE, LAST, ends
 from .shares.guarantees import Standing
 from .space.requests import ObstacleKind
@@ -28,47 +30,62 @@ from .transitions import TenantState
 
 LOOKED_AT = 16
 """So many of those before a tenant are looked at. A longer line takes longer in proportion."""
+_NEAR = 32
+"""So many cells of all together tell what the next ones are like."""
 _FUTURES = 41
 _TURNS_MAX = 32
 """So many turns of one before the tenant are played."""
 _ENDLESS_S: Seconds = 4 * 86_400.0
 """What work uses of which nothing is known: so it has whole turns."""
-_HELD = (0.25, 0.5, 0.75, 1.0)
-"""The parts of a hold that are used: some users end it early."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Before:
-    """Somebody before the tenant."""
+    """Somebody before the tenant. What its work may still use (each is as likely); how long its
+    turn lasts at most; how long its memory takes to come back; how long a further turn is, and into
+    how much use it has to fit."""
 
     left_s: Sequence[Seconds]
-    """What its work may still use; each is as likely."""
     turn_s: Seconds = math.inf
-    """Its turn lasts no longer."""
+    restore_s: Seconds = 0.0
     next_turn_s: Seconds = 0.0
     room_s: Seconds = 0.0
-    """Turns that fit into so much use come before the tenant's too."""
-    restore_s: Seconds = 0.0
-    """How long its memory takes to come back."""
 
 
 def start_range(state: State, tenant: Tenant, now_s: Seconds) -> tuple[Seconds, Seconds] | None:
     """The earliest and the latest start of a tenant in the queue, from now; None: unknown."""
-    in_the_way = state.obstacles.get(tenant.id)
-    if state.recovery is not None or tenant.standing is Standing.BLOCKED:
+    in_the_way, queues = state.obstacles.get(tenant.id), tenant.places.queues
+    holders = (each for device in queues for each in state.holders(device))
+    clients = (client for each in holders for client in state.turn_clients(each))
+    if (
+        state.recovery is not None
+        or tenant.standing is Standing.BLOCKED
+        or (in_the_way is not None and in_the_way.kind is not ObstacleKind.RETRY)
+        or any(each.frozen or each.overdue for each in clients)
+    ):
         return None
-    if in_the_way is not None and in_the_way.kind is not ObstacleKind.RETRY:
-        return None
-    for device in tenant.places.queues:
-        for holder in state.holders(device):
-            if any(each.frozen or each.overdue for each in state.turn_clients(holder)):
-                return None
-    ranges = [_Line(state, tenant, device, now_s).range() for device in tenant.places.queues]
-    earliest_s, latest_s = map(max, zip(*ranges, strict=True)) if ranges else (0.0, 0.0)
-    if (starves_s := starves_at_s(state, tenant)) is None:
-        return earliest_s, latest_s
-    at_most_s = max(0.0, starves_s - now_s) + state.settings.quantum_max_s
-    return min(earliest_s, at_most_s), min(latest_s, at_most_s)
+    ranges = [_Line(state, tenant, device, now_s).range() for device in queues] or [(0.0, 0.0)]
+    earliest_s, latest_s = map(max, zip(*ranges, strict=True))
+    starves_s = starves_at_s(state, tenant)
+    most_s = math.inf if starves_s is None else max(0.0, starves_s - now_s)
+    most_s += state.settings.quantum_max_s
+    return min(earliest_s, most_s), min(latest_s, most_s)
+
+
+def left_s(own_s: Iterable[Seconds], all_s: Sequence[Seconds], used_s: Seconds) -> list[Seconds]:
+    """How much longer work goes on that has used so much; each is as likely. It is what was left
+    then of these cells. It may also end like none before it: so a third, once and three times what
+    it has used are added. Empty: nothing is known."""
+    known = [*own_s, *all_s]
+    left = [each - used_s for each in known if each > used_s]
+    return [*left, used_s / 3, used_s, 3 * used_s] if known and used_s > 0 else left
+
+
+def cells_per_s(cells: Iterable[PastCell], device: DeviceId, now_s: Seconds) -> float:
+    """How many cells the device has had in a second, of late."""
+    ends_s = [each.ended_s for each in cells if device in each.devices][-_NEAR:]
+    lasts_s = now_s - ends_s[0] if ends_s else 0.0
+    return (len(ends_s) - 1) / lasts_s if lasts_s > 0 else 0.0
 
 
 class _Line:
@@ -80,107 +97,81 @@ class _Line:
         self._level, self._finish_s, *_ = self._line.rank_of[tenant.id]
         self._drain_s = state.settings.window_ms / 1000
         self._shortest_s = shortest_quantum_s(state.settings)
-        self._number = 1
-        self._new_s = [min(each, self._shortest_s) for each in state.habits.lengths_s]
-        self._new_per_s = self._new_cells_per_s()
+        self._all_s = [each.used_s for each in state.cells]
+        self._new_s = [min(each, self._shortest_s) for each in self._all_s]
+        per_s = cells_per_s(state.cells, device, now_s)
+        self._new_per_s = per_s if self._level in BY_SHARE else 0.0
 
     def range(self) -> tuple[Seconds, Seconds]:
+        random, before = Random(0), islice(self._line.before(self._tenant), LOOKED_AT)
         has = [self._of_holder(each) for each in self._line.other_holders(self._tenant)]
-        before = islice(self._line.before(self._tenant), LOOKED_AT)
-        waits = [self._of_waiter(each) for each in before]
+        waits = []
+        for each in before:
+            back_s = restore_s(self._state, each, self._device)
+            found = _Before(self._left_s(each), each.next_quantum_s, back_s)
+            waits.append(self._with_turns(found, each, self._line.rank_of[each.id][0]))
         longer = max(1.0, self._line.index(self._tenant) / LOOKED_AT)
-        found = sorted(self._play(has) + longer * self._play(waits) for _ in range(_FUTURES))
-        return found[1], found[-2]
+        plays = (
+            self._play(has, random) + longer * self._play(waits, random) for _ in range(_FUTURES)
+        )
+        _, earliest_s, *_, latest_s, _ = sorted(plays)
+        return earliest_s, latest_s
 
-    def _play(self, line: Sequence[_Before]) -> Seconds:
+    def _play(self, line: Sequence[_Before], random: Random) -> Seconds:
         """How long these use the device, in one future."""
-        now_s, comes_s = 0.0, self._next_new_s()
+        lasts_s = 0.0
         for each in line:
-            left_s, had_s, turn_s = self._drawn(each.left_s), 0.0, each.turn_s
-            now_s += each.restore_s
+            left_s, had_s, turn_s = random.choice(each.left_s), 0.0, each.turn_s
+            lasts_s += each.restore_s
             for _ in range(_TURNS_MAX):
-                used_s = min(left_s, turn_s, max(0.0, comes_s - now_s))
-                now_s, left_s, had_s = now_s + used_s, left_s - used_s, had_s + used_s
-                if comes_s <= now_s:
-                    now_s += self._drawn(self._new_s)
-                    comes_s += self._next_new_s()
-                turn_s = each.next_turn_s
-                if left_s > 0:
-                    now_s += self._drain_s
+                comes_s = random.expovariate(self._new_per_s) if self._new_per_s else math.inf
+                used_s = min(left_s, turn_s, comes_s)
+                lasts_s += used_s + (random.choice(self._new_s) if used_s == comes_s else 0.0)
+                left_s, had_s, turn_s = left_s - used_s, had_s + used_s, each.next_turn_s
+                lasts_s += self._drain_s if left_s > 0 else 0.0
                 if left_s <= 0 or had_s + turn_s >= each.room_s:
                     break
-        return now_s
-
-    def _draw(self) -> float:
-        """From 0 to 1, the same ones each time: a linear congruential generator."""
-        self._number = (1_664_525 * self._number + 1_013_904_223) % 2**32
-        return self._number / 2**32
-
-    def _drawn(self, times_s: Sequence[Seconds]) -> Seconds:
-        return times_s[int(self._draw() * len(times_s))]
-
-    def _next_new_s(self) -> Seconds:
-        """After how long a new cell comes."""
-        return -math.log1p(-self._draw()) / self._new_per_s if self._new_per_s else math.inf
-
-    def _new_cells_per_s(self) -> float:
-        """Those that go before the tenant. Notebooks whose cells run or wait send none, nor do
-        those that have had none yet."""
-        if self._level not in BY_SHARE:
-            return 0.0
-        senders = [each for each in self._line.users.values() if each.last_cells_s]
-        free = sum(each.turn is None and each.id not in self._state.queue for each in senders)
-        per_s = self._state.habits.cells_per_s(self._device, self._now_s)
-        return per_s * free / max(1, len(senders))
-
-    def _of_waiter(self, other: Tenant) -> _Before:
-        found = _Before(left_s=self._left_s(other), turn_s=other.next_quantum_s)
-        found.restore_s = restore_s(self._state, other, self._device)
-        self._add_turns(found, other, self._line.rank_of[other.id][0])
-        return found
+        return lasts_s
 
     def _of_holder(self, holder: Tenant) -> _Before:
         state, turn = self._state, holder.turn
         assert turn is not None
         if holder.state is TenantState.RECALLED:
-            return _Before(left_s=[self._drain_s])
-        if (hold := state.holds.get(holder.id)) is not None:
-            return _Before(left_s=[max(0.0, hold.until_s - self._now_s) * each for each in _HELD])
-        found = _Before(left_s=self._left_s(holder), turn_s=quantum_left_s(turn, self._now_s))
-        found.restore_s = restore_s(state, holder, self._device) if turn.restores else 0.0
+            return _Before([self._drain_s])
+        if (hold := state.holds.get(holder.id)) is not None:  # some users end it early
+            return _Before([max(0.0, hold.until_s - self._now_s) * n / 4 for n in (1, 2, 3, 4)])
+        back_s = restore_s(state, holder, self._device) if turn.restores else 0.0
+        found = _Before(self._left_s(holder), quantum_left_s(turn, self._now_s), back_s)
+        ends_s: Seconds | None = None
         if take_turns(holder, self._tenant):
-            until_s = sibling_takes_over_s(state, holder, turn, self._tenant, self._device)
-            if until_s < math.inf:  # else its quantum ends sooner
-                found.turn_s = max(0.0, until_s - self._now_s)
+            at_s = sibling_takes_over_s(state, holder, turn, self._tenant, self._device)
+            ends_s = at_s if at_s < math.inf else None  # its quantum ends sooner
         elif not ends(self._level, turn.level):
-            self._add_turns(found, holder, turn.level)
+            return self._with_turns(found, holder, turn.level)
         elif (pressed_s := pressed_at_s(state, holder)) is not None:
-            found.turn_s = min(found.turn_s, max(0.0, pressed_s - self._now_s))
+            ends_s = min(pressed_s, self._now_s + found.turn_s)
+        if ends_s is not None:
+            found.turn_s = max(0.0, ends_s - self._now_s)
         return found
 
-    def _add_turns(self, found: _Before, other: Tenant, level: int) -> None:
+    def _with_turns(self, found: _Before, other: Tenant, level: int) -> _Before:
         """Another tenant, which is served at this level, has further turns until its owner has had
         as much as the one who waits."""
-        accounts = self._state.accounts
-        here = accounts.of[self._device]
+        accounts, here = self._state.accounts, self._state.accounts.of[self._device]
         account = here.accounts.get(other.owner)
-        if self._level not in BY_SHARE or level > self._level or account is None:
-            return
-        longest_s = self._state.settings.quantum_longest_s
-        found.next_turn_s = max(self._shortest_s, min(self._used_s(other), longest_s))
-        if level < self._level == LAST:
-            found.turn_s = found.room_s = math.inf
-        elif other.owner != self._tenant.owner:
-            uses = self._line.uses
-            charged_s = self._now_s - here.charged_to_s if other.id in uses else 0.0
-            behind_s = self._finish_s - account.virtual_s
-            found.room_s = behind_s * accounts.owners[other.owner].weight
-            found.room_s -= charged_s / max(1, len(uses))
+        if self._level in BY_SHARE and level <= self._level and account is not None:
+            longest_s = self._state.settings.quantum_longest_s
+            found.next_turn_s = max(self._shortest_s, min(self._used_s(other), longest_s))
+            if level < self._level == LAST:
+                found.turn_s = found.room_s = math.inf
+            elif other.owner != self._tenant.owner:
+                behind_s = self._finish_s - account.virtual_s
+                found.room_s = behind_s * accounts.owners[other.owner].weight
+        return found
 
     def _left_s(self, other: Tenant) -> Sequence[Seconds]:
-        habits, in_cell = self._state.habits, self._state.in_cell(other)
-        left_s = habits.left_s(other.last_cells_s, self._used_s(other), in_cell=in_cell)
-        return left_s or [_ENDLESS_S]
+        all_s = self._all_s[-_NEAR:] if self._state.in_cell(other) else []
+        return left_s(other.last_cells_s, all_s, self._used_s(other)) or [_ENDLESS_S]
 
     def _used_s(self, other: Tenant) -> Seconds:
         since_s = 0.0 if other.turn is None else self._now_s - self._state.accounts.now_s

@@ -11,7 +11,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .needs import cell_ends, forget_waits_in_vain
 from .order.precedence import note_work_that_waits
 from .placement import needed_now, placed
-from .records import Client, Device, Tenant
+from .records import Client, Device, PastCell, Tenant
 from .residency import Residency
 from .settings import OverduePolicy, SchedulerSettings, TurnTaking
 from .state import State
@@ -245,7 +245,7 @@ def note_cell_end(state: State, tenant: Tenant) -> None:
     used_s = state.cell_used_s(tenant)
     if used_s > 0 and tenant.wanted_devices:
         tenant.last_cells_s.append(used_s)
-        state.habits.cell_ended(used_s, tenant.wanted_devices, state.accounts.now_s)
+        state.cells.append(PastCell(used_s, tenant.wanted_devices, state.accounts.now_s))
 
 
 def known_device(state: State, device: DeviceId, *, named: bool = False) -> Device:

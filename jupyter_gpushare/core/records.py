@@ -19,6 +19,8 @@ from .transitions import ASKED_BACK, ClientState, TenantState
 
 LAST_CELLS = 16
 """So many lengths of cells are kept of a tenant."""
+CELLS_MAX = 256
+"""And so many of all together."""
 STORY_LINES_MAX = 24
 NAMES_ALL_S: Seconds = 0.1
 """Who has named one of its devices names the others within this time."""
@@ -27,6 +29,14 @@ WORK_ENDS_S: Seconds = 1.0
 SOMEBODY: ProcessId = (TenantId(""), 0)
 """Of a scheduler before this one, which has not said whom it had."""
 _NONE: frozenset[DeviceId] = frozenset()
+
+
+class PastCell(NamedTuple):
+    """It has used these devices for so long."""
+
+    used_s: Seconds
+    devices: frozenset[DeviceId]
+    ended_s: Seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ the least is free.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
@@ -27,12 +28,11 @@ from .accounts import Accounts
 from .changes import Changes
 from .errors import ClassNotAllowed, InvalidTransition
 from .events import DeviceMode, Event
-from .habits import Habits
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import judge, rules_of
 from .order.lines import Lines
-from .records import Client, Device, Grace, Hold, Placement, Tenant, Turn
+from .records import CELLS_MAX, Client, Device, Grace, Hold, PastCell, Placement, Tenant, Turn
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
@@ -73,7 +73,7 @@ class State:
     changes: Changes = field(default_factory=Changes)
     accounts: Accounts = field(default_factory=Accounts)
     lines: Lines = field(init=False)
-    habits: Habits = field(default_factory=Habits)
+    cells: deque[PastCell] = field(default_factory=lambda: deque(maxlen=CELLS_MAX))
     arrivals: int = 0
     """How many tenants, devices and places in the queue there have been."""
     undecided: set[TenantId] = field(default_factory=set)
@@ -136,7 +136,6 @@ class State:
     def remove_device(self, device: Device) -> None:
         """Nobody has the device open."""
         self.changes.devices_for_alarm[device.id] = None
-        self.habits.ends_s.pop(device.id, None)
         del self.devices[device.id]
         self.accounts.recent.pause(device.id, False, self.accounts.now_s)
         self.lines.remove_device(device.id)

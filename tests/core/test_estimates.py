@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.estimates import LOOKED_AT
-from jupyter_gpushare.core.habits import DEVICE_CELLS, EVERYBODY_CELLS, Habits
+from jupyter_gpushare.core.estimates import LOOKED_AT, cells_per_s, left_s
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.records import LAST_CELLS
+from jupyter_gpushare.core.records import CELLS_MAX, LAST_CELLS, PastCell
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 from jupyter_gpushare.core.shown.waits import Estimate, Reason
 
@@ -262,13 +261,6 @@ def test_estimates_are_the_same_each_time() -> None:
 LENGTHS_S = st.floats(0.001, 1e9)
 
 
-def habits_of(lengths_s: list[float]) -> Habits:
-    habits = Habits()
-    for number, length_s in enumerate(lengths_s):
-        habits.cell_ended(length_s, [DeviceId("A")], float(number))
-    return habits
-
-
 @given(
     used_s=st.floats(0, 1e7),
     own=st.lists(LENGTHS_S, max_size=16),
@@ -276,7 +268,7 @@ def habits_of(lengths_s: list[float]) -> Habits:
 )
 def test_what_is_left_is_bounded(used_s: float, own: list[float], all_s: list[float]) -> None:
     """Whatever lengths there have been, and however long a cell goes on."""
-    left = habits_of(all_s).left_s(own, used_s, in_cell=True)
+    left = left_s(own, all_s, used_s)
     assert bool(left) == bool(own or all_s)
     assert all(0 <= each <= max(1e9, 3 * used_s) for each in left)
 
@@ -284,24 +276,34 @@ def test_what_is_left_is_bounded(used_s: float, own: list[float], all_s: list[fl
 def test_what_is_left_is_that_of_cells_as_long() -> None:
     """A cell that has used 10 s is judged by those that lasted longer, and may go on for as long
     again."""
-    habits = habits_of([12.0, *[1.0] * 40, 13.0, 14.0])
-    assert sorted(habits.left_s([], 0.0, in_cell=True))[:-2] == [1.0] * 30
-    assert habits.left_s([18.0], 10.0, in_cell=True) == [8.0, 2.0, 3.0, 4.0, 10 / 3, 10.0, 30.0]
-    assert habits.left_s([], 60.0, in_cell=True) == [20.0, 60.0, 180.0]
+    lengths_s = [12.0, *[1.0] * 40, 13.0, 14.0]
+    assert left_s([], lengths_s, 0.0) == lengths_s
+    assert left_s([18.0], lengths_s, 10.0) == [8.0, 2.0, 3.0, 4.0, 10 / 3, 10.0, 30.0]
+    assert left_s([], lengths_s, 60.0) == [20.0, 60.0, 180.0]
+    assert left_s([], [], 5.0) == []
 
 
 def test_a_program_is_judged_by_its_own_bursts() -> None:
-    """What others run in cells says nothing of it, and at first nothing is known."""
-    habits = habits_of([1.0, 2.0])
-    assert habits.left_s([], 5.0, in_cell=False) == []
-    assert habits.left_s([7.0, 3.0], 0.0, in_cell=False) == [7.0, 3.0]
+    """What others run in cells says nothing of it, so it is taken to have its whole turn."""
+    ranges = []
+    for in_cell in (False, True):
+        desk = Desk(GROWING)
+        clients = three_that_wait(desk)
+        desk.scheduler._machine._state.cells += [PastCell(0.1, frozenset(), 0.0)] * 40
+        if in_cell:
+            desk.do(ev.CellBegan(client=clients[0]))
+        ranges.append(of(desk, "b").latest_s)
+    program_s, cell_s = ranges
+    assert program_s is not None and cell_s is not None and cell_s < program_s / 2
 
 
 def test_cells_come_as_often_as_they_ended() -> None:
-    habits = habits_of([0.5, 0.5, 0.5])
-    assert habits.cells_per_s(DeviceId("A"), 4.0) == pytest.approx(0.5)
-    assert habits.cells_per_s(DeviceId("A"), 40.0) == pytest.approx(0.05)
-    assert habits.cells_per_s(DeviceId("B"), 4.0) == 0.0
+    a = DeviceId("A")
+    cells = [PastCell(0.5, frozenset({a}), float(number)) for number in range(3)]
+    assert cells_per_s(cells, a, 4.0) == pytest.approx(0.5)
+    assert cells_per_s(cells, a, 40.0) == pytest.approx(0.05)
+    assert cells_per_s(cells, DeviceId("B"), 4.0) == 0.0
+    assert cells_per_s([], a, 4.0) == 0.0
 
 
 LIARS = {
@@ -429,13 +431,6 @@ def test_whoever_waits_has_a_sound_estimate_in_many_runs(**world: object) -> Non
     estimates_are_sound(**world)  # type: ignore[arg-type]
 
 
-def test_what_is_known_of_cells_is_bounded() -> None:
-    """Everybody's last cells, and the moments of each device's."""
-    habits = habits_of([0.1 + number for number in range(5000)])
-    assert len(habits.lengths_s) == EVERYBODY_CELLS
-    assert len(habits.ends_s[DeviceId("A")]) == DEVICE_CELLS
-
-
 @pytest.mark.parametrize("by_server", [False, True])
 def test_a_cell_counts_when_it_ends(by_server: bool) -> None:
     """As the process says or, of other languages, as the server does; with what its turns lasted. A
@@ -456,8 +451,8 @@ def test_a_cell_counts_when_it_ends(by_server: bool) -> None:
         cell(False)
     state = desk.scheduler._machine._state
     assert list(state.tenants[TenantId("a")].last_cells_s) == [pytest.approx(5.0)]
-    assert list(state.habits.lengths_s) == [pytest.approx(5.0)]
-    assert len(state.habits.ends_s[DeviceId("A")]) == 1
+    assert [each.used_s for each in state.cells] == [pytest.approx(5.0)]
+    assert state.cells[0].devices == {"A"} and state.cells.maxlen == CELLS_MAX
 
 
 def test_a_burst_counts_for_its_own_program() -> None:
@@ -470,7 +465,7 @@ def test_a_burst_counts_for_its_own_program() -> None:
     desk.ask(client, after_s=3.0)
     state = desk.scheduler._machine._state
     assert list(state.tenants[TenantId("a")].last_cells_s) == [pytest.approx(5.0)] * 2
-    assert not state.habits.lengths_s
+    assert not state.cells
 
 
 @WAITERS
