@@ -167,6 +167,8 @@ class _Line:
             elif other.owner != self._tenant.owner:
                 behind_s = self._finish_s - account.virtual_s
                 found.room_s = behind_s * accounts.owners[other.owner].weight
+                if other.id in self._line.uses:  # it was charged up to then
+                    found.room_s -= (self._now_s - here.charged_to_s) / len(self._line.uses)
         return found
 
     def _left_s(self, other: Tenant) -> Sequence[Seconds]:
