@@ -237,7 +237,7 @@ AT_MOST = {
     "files_in_a_folder_max": 30,
     "registrations": 13,
     "hook_code_lines": 17_395,  # decisions 0017 to 0024, 0033, 0035 and 0036
-    "core_lines": 12_788,
+    "core_lines": 12_793,
     "core_files": 46,
     "tenant_fields": 186,
     "tenant_fields_in_one_record": 55,

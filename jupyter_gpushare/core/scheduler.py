@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -237,7 +237,8 @@ class Scheduler:
         for client in (*others, *(unknown - self._connections.keys())):
             commands.append(RenewConnection(client=client, cause=_ANEW))
         self._machine = Machine.in_place_of(broken, self._settings, self._owners, now_s)
-        return commands + self._machine.begin(self._connections, self._bars)
+        works = broken.have_turn(refused) or getattr(event, "held_turn", None) is not None
+        return commands + self._machine.begin(self._connections, self._bars, works)
 
     def _still_to_handle(self, event: ev.Event, source: _Source, own_s: Seconds) -> ev.Event | None:
         """What nobody can say again is handled once more, or else its device is paused."""
@@ -308,7 +309,7 @@ class Machine:
         holds = {**before.holds_to_come, **left_s}
         records = [*before.devices.values(), *before.tenants.values(), *owners, *holds.items()]
         grace = before.recovery or Grace(now_s)
-        until_s = max(grace.until_s, now_s + settings.reconnect_grace_s)
+        until_s = max(grace.until_s, now_s + max(settings.reconnect_grace_s, WORK_ENDS_S))
         while True:
             machine = cls(settings, replace(grace, until_s=until_s, unnamed=set()))
             machine._gone_back_s = broken._gone_back_s
@@ -337,17 +338,16 @@ class Machine:
             case (id, hold_s) if id in state.tenants:
                 self._holds.keep(state.tenants[id], hold_s, self._now_s)
 
-    def begin(self, before: Mapping[ClientId, ProcessId], bars: Bars) -> list[Command]:
-        """Wait for the processes of these connections to connect again, and until work has ended of
-        those that are refused. What is still said on these connections is ignored."""
+    def begin(self, before: Mapping[ClientId, ProcessId], bars: Bars, works: bool) -> list[Command]:
+        """Wait for the processes of these connections to connect again; where one that is refused
+        works, until that has ended. What is still said on these connections is ignored."""
         recovery, here = self._state.recovery, {*self._state.tenants, SOMEBODY[0]}
         assert recovery is not None
-        recovery.awaited = {
-            each
-            for each in recovery.awaited | {*before.values()}
-            if each[0] in here and not bars.of(each, self._now_s)[0]
-        }
-        recovery.work_ends_s = self._now_s + WORK_ENDS_S
+        known = {each for each in recovery.awaited | {*before.values()} if each[0] in here}
+        if works or not known >= {*before.values()}:
+            recovery.work_ends_s = self._now_s + WORK_ENDS_S
+        recovery.awaited = {each for each in known if not bars.of(each, self._now_s)[0]}
+        self._turns.recovery_ends(self._now_s)
         self._closed_clients |= before.keys()
         self._outbox.cause = _ANEW
         self._ask_to_be_woken()
@@ -436,6 +436,11 @@ class Machine:
         tables: Any = (state.devices, state.tenants, state.holds, state.holds_to_come)
         tables += (state.accounts.owners,)
         return [(each, key, copy(each.get(key))) for each in tables for key in keys]
+
+    def have_turn(self, clients: Set[ClientId]) -> bool:
+        """Whether one of them has a turn."""
+        here = self._state.clients
+        return any(here[each].turn is not None for each in clients & here.keys())
 
     def _grants_come_first(self) -> bool:
         """Whether somebody has just got a turn that no look at memory could delay."""

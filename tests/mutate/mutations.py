@@ -1546,8 +1546,8 @@ MUTATIONS = [
     Mutation(
         "Starts anew: who is not admitted is not awaited",
         "scheduler",
-        "if each[0] in here and not bars.of(each, self._now_s)[0]",
-        "if each[0] in here",
+        "known if not bars.of(each, self._now_s)[0]}",
+        "known}",
         "failures",
     ),
     Mutation(
@@ -1560,8 +1560,8 @@ MUTATIONS = [
     Mutation(
         "Starts anew: processes of a tenant that is left out are not awaited",
         "scheduler",
-        "if each[0] in here and not bars.of",
-        "if not bars.of",
+        "recovery.awaited | {*before.values()} if each[0] in here}",
+        "recovery.awaited | {*before.values()}}",
         "failures",
     ),
     Mutation(
